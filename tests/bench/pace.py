@@ -21,7 +21,7 @@ _SYNCS = 100
 _BYTES = 1024
 
 
-class Pace(msgspec.Struct, frozen=True):
+class PullPacer(msgspec.Struct, frozen=True):
     """`step_ns`: CPU time of one step of a Python loop; `sync_ms`: making an append of 1 KiB durable."""
 
     step_ns: float
@@ -39,9 +39,9 @@ class Pace(msgspec.Struct, frozen=True):
         ]
 
 
-def take_pace(root: Path) -> Pace:
+def take_pace(root: Path) -> PullPacer:
     """Measure for a second; `root` is on the disk of the measured systems."""
-    return Pace(step_ns=min(_step_ns() for _ in range(_TRIES)), sync_ms=_sync_ms(root))
+    return PullPacer(step_ns=min(_step_ns() for _ in range(_TRIES)), sync_ms=_sync_ms(root))
 
 
 def _step_ns() -> float:

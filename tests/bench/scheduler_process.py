@@ -19,10 +19,10 @@ from muster_bus import (
     BusSettings,
     Incoming,
     Outgoing,
+    StreamRange,
     StreamSpec,
-    Stretch,
     provision,
-    read_stretch,
+    read_range,
 )
 from muster_core import events
 from muster_core.models import Job
@@ -162,13 +162,13 @@ class SchedulerUnderTest:
 
     async def _stretch(self, after: int, through: int) -> AsyncGenerator[Incoming]:
         names = (events.JobValidated, events.JobPlaced, events.JobWaiting)
-        stretch = Stretch(
+        stretch = StreamRange(
             stream=JOBS_STREAM,
             filters=[job_events(one.__name__) for one in names],
             after=after,
             through=through,
         )
-        async for chunk in read_stretch(self._bus, stretch, batch=1024):
+        async for chunk in read_range(self._bus, stretch, batch=1024):
             for incoming in chunk:
                 yield incoming
 

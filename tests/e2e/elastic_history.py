@@ -6,7 +6,7 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping
 
 from muster_bus import Bus
-from muster_bus.reader import Stretch, read_stretch
+from muster_bus.ordered_consumer import StreamRange, read_range
 from muster_core.events import JobEvicted, JobResized, JobRestarting, StoredEvent
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Phase
@@ -20,8 +20,8 @@ _ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 async def read_history(bus: Bus) -> list[StoredEvent]:
     """Everything that has happened to jobs, in total order."""
     last = await bus.last_sequence(JOBS_STREAM)
-    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=last)
-    return [read_job_event(incoming) async for chunk in read_stretch(bus, stretch) for incoming in chunk]
+    stretch = StreamRange(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=last)
+    return [read_job_event(incoming) async for chunk in read_range(bus, stretch) for incoming in chunk]
 
 
 class ElasticHistory:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_bus import Bus, Incoming, Stretch, read_stretch
+from muster_bus import Bus, Incoming, StreamRange, read_range
 from muster_core import events
 from muster_core.models import Job, Node, Resources, Role, Template
 from muster_core.scheduling import PoolState
@@ -119,8 +119,8 @@ def gang(name: str, *, replicas: int, gpu: int = 1) -> Job:
 async def history(bus: Bus) -> list[Incoming]:
     """Everything that happened to jobs and every epoch, in total order."""
     last = await bus.last_sequence(JOBS_STREAM)
-    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_EVENTS, LEADERS], after=0, through=last)
-    return [incoming async for chunk in read_stretch(bus, stretch) for incoming in chunk]
+    stretch = StreamRange(stream=JOBS_STREAM, filters=[JOB_EVENTS, LEADERS], after=0, through=last)
+    return [incoming async for chunk in read_range(bus, stretch) for incoming in chunk]
 
 
 def assert_only_leaders_wrote(messages: Iterable[Incoming]) -> int:

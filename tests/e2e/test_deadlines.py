@@ -18,7 +18,7 @@ from harness import Connect, Launcher
 from watching import until, when
 
 from muster import AsyncClient, Job
-from muster_bus import Bus, BusSettings, Records
+from muster_bus import Bus, BusSettings, KeyValueStore
 from muster_events.catalogue import JOBS_BUCKET
 from muster_events.subjects import record_key
 from muster_local import LocalOptions, LocalSystem
@@ -276,7 +276,7 @@ async def removal(system: LocalSystem, job_id: str) -> float:
     """When the record of a job was removed."""
     bus = await Bus.connect(BusSettings(url=system.bus_url), name="test")
     try:
-        records = Records(bus, JOBS_BUCKET)
+        records = KeyValueStore(bus, JOBS_BUCKET)
         async with asyncio.timeout(DUE_S + 30):
             while (marker := await records.removal(record_key(job_id))) is None:
                 await asyncio.sleep(0.1)

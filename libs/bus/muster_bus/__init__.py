@@ -4,9 +4,8 @@ The exception type tells what a caller may conclude: after ``Refused`` nothing h
 outcome is unknown.
 """
 
-from muster_bus._replays import Replays
 from muster_bus.connection import Bus, BusSettings, Subscription
-from muster_bus.dead_letters import DeadLetter, DeadLetters, ReplayFailed, dead_letter_stream
+from muster_bus.dead_letters import DeadLetter, DeadLetters, ReplayFailed, Replays, dead_letter_stream
 from muster_bus.errors import (
     BatchTooLarge,
     BusError,
@@ -19,18 +18,17 @@ from muster_bus.errors import (
     StreamFull,
     WrongSequence,
 )
-from muster_bus.feed import Feed
 from muster_bus.group_commit import GroupCommit
+from muster_bus.key_value import Entry, KeyChange, KeyValueStore, KeyWatch
 from muster_bus.leadership import Leadership
 from muster_bus.membership import Membership
 from muster_bus.messages import Fence, Incoming, Outgoing, Published
 from muster_bus.metrics import BusMetrics, NoMetrics
+from muster_bus.ordered_consumer import StreamRange, read_last_values, read_range
+from muster_bus.partition_reader import PartitionReader
 from muster_bus.provision import BucketSpec, ConsumerSpec, StreamSpec, provision
-from muster_bus.reader import Stretch, read_last_values, read_stretch
-from muster_bus.records import Entry, Records
 from muster_bus.server import find_server, server_config
-from muster_bus.watch import Change, Watch
-from muster_bus.work_queue import Queue
+from muster_bus.work_queue import WorkQueue
 
 __all__ = [
     "BatchTooLarge",
@@ -40,39 +38,39 @@ __all__ = [
     "BusMetrics",
     "BusSettings",
     "BusUnavailable",
-    "Change",
     "ConsumerSpec",
     "DeadLetter",
     "DeadLetters",
     "Duplicate",
     "Entry",
-    "Feed",
     "Fence",
     "Fenced",
     "GroupCommit",
     "Incoming",
+    "KeyChange",
+    "KeyValueStore",
+    "KeyWatch",
     "Leadership",
     "Membership",
     "NoMetrics",
     "NotFound",
     "Outgoing",
+    "PartitionReader",
     "Poison",
     "Published",
-    "Queue",
-    "Records",
     "Refused",
     "ReplayFailed",
     "Replays",
     "StreamFull",
+    "StreamRange",
     "StreamSpec",
-    "Stretch",
     "Subscription",
-    "Watch",
+    "WorkQueue",
     "WrongSequence",
     "dead_letter_stream",
     "find_server",
     "provision",
     "read_last_values",
-    "read_stretch",
+    "read_range",
     "server_config",
 ]

@@ -34,7 +34,7 @@ with _hidden("aiohttp"):
     from nats.aio.transport import TcpTransport
     from nats.errors import Error as NatsError
 
-__all__ = ["NatsClient", "NatsError", "NatsSubscription", "heeding", "new_client"]
+__all__ = ["NatsClient", "NatsError", "NatsSubscription", "cancellable", "new_client"]
 
 T = TypeVar("T")
 Receive = Callable[[WireMessage], None]
@@ -100,7 +100,7 @@ class NatsClient(Protocol):
         """Publish without waiting."""
         ...
 
-    async def hear(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
+    async def subscribe_direct(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
         """Deliver messages on ``subject`` to ``receive``, one at a time."""
         ...
 
@@ -113,7 +113,7 @@ class NatsClient(Protocol):
         ...
 
 
-async def heeding(call: Awaitable[T]) -> T:
+async def cancellable(call: Awaitable[T]) -> T:
     """Await a call of the client library, and make cancellation effective.
 
     The library swallows a cancellation that arrives during a write; the cancelled task would then run on for ever.
@@ -180,7 +180,7 @@ class _Client(Client):
     the rest of receiving it.
     """
 
-    async def hear(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
+    async def subscribe_direct(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
         """See ``NatsClient``."""
         subscribe = cast("_Subscribe", self.subscribe)  # pyright: ignore[reportUnknownMemberType]
         return await subscribe(subject, queue, cb=partial(_deliver, receive))

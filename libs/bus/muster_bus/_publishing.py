@@ -27,7 +27,7 @@ _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
 
-class Sends(_api.Asks, Protocol):
+class Sends(_api.Requester, Protocol):
     """The connection that publishing needs."""
 
     async def send(

@@ -11,7 +11,7 @@ from contextlib import asynccontextmanager, suppress
 import msgspec
 
 from muster_bus import _api, _publishing
-from muster_bus._client import NatsClient, NatsError, NatsSubscription, heeding, new_client
+from muster_bus._client import NatsClient, NatsError, NatsSubscription, cancellable, new_client
 from muster_bus._requests import Requests
 from muster_bus.errors import BusUnavailable, Refused
 from muster_bus.messages import Fence, Incoming, Outgoing, Published, WireMessage, incoming_of
@@ -62,14 +62,14 @@ class Subscription:
         def receive(message: WireMessage) -> None:
             self._callback(incoming_of(message))
 
-        self._live = await heeding(client.hear(self._subject, self._group, receive))
+        self._live = await cancellable(client.subscribe_direct(self._subject, self._group, receive))
 
     async def close(self) -> None:
         """Unsubscribe; nothing is delivered after this."""
         live = self._detach()
         if live is not None:
             with suppress(NatsError):
-                await heeding(live.unsubscribe())
+                await cancellable(live.unsubscribe())
 
     async def drain(self) -> None:
         """Unsubscribe after delivering what the broker had sent."""
@@ -77,7 +77,7 @@ class Subscription:
         if live is not None:
             with suppress(NatsError, TimeoutError):
                 async with asyncio.timeout(_DRAIN_S):
-                    await heeding(live.drain() if self._bus.connected else live.unsubscribe())
+                    await cancellable(live.drain() if self._bus.connected else live.unsubscribe())
 
     def _detach(self) -> NatsSubscription | None:
         self._bus.forget(self)
@@ -200,7 +200,7 @@ class Bus:
         try:
             await subscription.attach(self._client)
             if flush and self.connected:
-                await heeding(self._client.flush(self._settings.request_timeout_s))
+                await cancellable(self._client.flush(self._settings.request_timeout_s))
         except NatsError as error:
             # The subscription is registered and takes effect with the next connection.
             log.warning("subscription to %s is delayed: %s", subject, error)
@@ -248,7 +248,7 @@ class Bus:
                 # harm, an error does not.
                 pending_size=0,
             )
-            await heeding(client.hear(self._requests.inbox, "", self._requests.receive))
+            await cancellable(client.subscribe_direct(self._requests.inbox, "", self._requests.receive))
             self._client = client
             for subscription in list(self._subscriptions):
                 await subscription.attach(client)
@@ -263,7 +263,7 @@ class Bus:
             # Checked here because the broker would answer by closing the connection.
             raise Refused(f"{size} bytes exceed the broker's limit ({self._client.max_payload})")
         try:
-            await heeding(self._client.publish(subject, data, reply, headers))
+            await cancellable(self._client.publish(subject, data, reply, headers))
         except NatsError as error:
             # Without a connection the library reports a full buffer, although there is none.
             why = str(error) if self.connected else "there is no connection"

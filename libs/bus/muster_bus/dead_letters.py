@@ -1,10 +1,10 @@
 """Dead letters: messages that a consumer could not handle, stored with the reason until an operator decides.
 
-A dead letter is stored on ``<prefix>.<durable>.<stream>.<sequence>``, once, however often the message fails. The prefix
+A dead letter is stored on ``<prefix>.<consumer>.<stream>.<sequence>``, once, however often the message fails. The prefix
 comes from the stream's own subjects: a publish to a subject without a stream would block everything after it.
 
 A replay does not publish the message again, since that would be a second event for every reader. It asks the consumer
-that failed, on ``replay.<stream>.<durable>``, which no stream stores. The instance that owns the consumer reads the dead
+that failed, on ``replay.<stream>.<consumer>``, which no stream stores. The instance that owns the consumer reads the dead
 letter from the stream, handles it between its other messages (marked ``replayed``), deletes it, and answers. A failure
 leaves it in place.
 
@@ -12,18 +12,24 @@ A message whose handler kills its process is never reported by that process. The
 reached and sends one advisory; the dead letter stream stores those too, and the consumer's next owner converts them.
 """
 
+from __future__ import annotations
+
 import logging
 import re
+from collections import deque
+from collections.abc import Callable
 from secrets import token_hex
+from types import TracebackType
+from typing import Self
 
 import msgspec
 
 from muster_bus import _api
-from muster_bus.connection import Bus
-from muster_bus.errors import BusError, NotFound, Refused, WrongSequence
+from muster_bus.connection import Bus, Subscription
+from muster_bus.errors import BusError, BusUnavailable, NotFound, Refused, WrongSequence
 from muster_bus.messages import Incoming, Outgoing
+from muster_bus.ordered_consumer import StreamRange, read_range
 from muster_bus.provision import StreamSpec
-from muster_bus.reader import Stretch, read_stretch
 
 log = logging.getLogger(__name__)
 
@@ -50,14 +56,14 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     stream_sequence: int
     headers: dict[str, str]
     data: bytes
-    durable: str
+    consumer: str
     reason: str
     delivered: int = 1
     timestamp_ns: int = 0
     at_ns: int = 0
     whole: bool = True
 
-    def again(self) -> Incoming:
+    def to_incoming(self) -> Incoming:
         """Return the message as its consumer receives it again."""
         return Incoming(
             subject=self.subject,
@@ -105,63 +111,67 @@ class DeadLetters:
         self._stream = stream
         self._prefix = prefix
 
-    def replay_subject(self, durable: str) -> str:
-        """The subject of replay requests for ``durable``."""
-        return f"replay.{self._stream}.{durable}"
+    def replay_subject(self, consumer: str) -> str:
+        """The subject of replay requests for ``consumer``."""
+        return f"replay.{self._stream}.{consumer}"
 
-    def advisory_subject(self, stream: str, durable: str) -> str:
-        """The subject of the broker's advisories about ``durable``."""
-        return f"{_ADVISORY}.{stream}.{durable}"
+    def advisory_subject(self, stream: str, consumer: str) -> str:
+        """The subject of the broker's advisories about ``consumer``."""
+        return f"{_ADVISORY}.{stream}.{consumer}"
 
-    async def put(self, incoming: Incoming, durable: str, reason: str) -> None:
+    async def put(self, incoming: Incoming, consumer: str, reason: str) -> None:
         """Store a dead letter; a no-op if this consumer stored it before.
 
         Raises ``BusUnavailable`` if it could not be stored; then the message must not be acknowledged.
         """
-        letter = DeadLetter(
+        dead_letter = DeadLetter(
             subject=incoming.subject,
             stream=incoming.stream,
             stream_sequence=incoming.stream_sequence,
             headers=incoming.headers,
             data=incoming.data,
-            durable=durable,
+            consumer=consumer,
             reason=reason,
             delivered=incoming.delivered,
             timestamp_ns=incoming.timestamp_ns,
         )
-        await self._store(letter)
+        await self._store(dead_letter)
 
     async def list(self) -> list[DeadLetter]:
         """Return every dead letter, oldest first."""
         last = await self._bus.last_sequence(self._stream)
-        stretch = Stretch(
+        stretch = StreamRange(
             stream=self._stream, filters=[f"{await self._letters_prefix()}.>"], after=0, through=last
         )
-        return [_letter(message) async for chunk in read_stretch(self._bus, stretch) for message in chunk]
+        return [_dead_letter(message) async for chunk in read_range(self._bus, stretch) for message in chunk]
 
     async def get(self, sequence: int) -> DeadLetter | None:
         """Return the dead letter with this sequence, or ``None``."""
         message = await _api.message_at(self._bus, self._stream, sequence)
         if message is None:
             return None
-        letter = _letter(message)
-        if letter.whole:
-            return letter
-        original = await _api.message_at(self._bus, letter.stream, letter.stream_sequence)
-        return letter if original is None else msgspec.structs.replace(letter, data=original.data, whole=True)
+        dead_letter = _dead_letter(message)
+        if dead_letter.whole:
+            return dead_letter
+        original = await _api.message_at(self._bus, dead_letter.stream, dead_letter.stream_sequence)
+        return (
+            dead_letter
+            if original is None
+            else msgspec.structs.replace(dead_letter, data=original.data, whole=True)
+        )
 
     async def replay(self, sequence: int) -> None:
         """Replay the dead letter on the consumer that failed, and delete it on success.
 
         Raises ``NotFound``, ``ReplayFailed`` with the new reason, or ``BusUnavailable`` if no instance owns the consumer.
         """
-        letter = await self.get(sequence)
-        if letter is None:
+        dead_letter = await self.get(sequence)
+        if dead_letter is None:
             raise NotFound(f"there is no dead letter {sequence}", code=404)
-        if not letter.whole:
+        if not dead_letter.whole:
             raise ReplayFailed("the payload is no longer in its stream")
         answer = await self._bus.request(
-            self.replay_subject(letter.durable), str(sequence).encode(), timeout_s=_REPLAY_TIMEOUT_S
+            self.replay_subject(dead_letter.consumer), str(sequence).encode(), timeout_s=_REPLAY_TIMEOUT_S
         )
         if answer.data != _OK:
             raise ReplayFailed(answer.data.decode("utf-8", "replace"))
@@ -181,9 +191,9 @@ class DeadLetters:
         if request.reply:
             await self._bus.send(request.reply, _OK if error is None else error.encode())
 
-    async def adopt(self, stream: str, durable: str) -> int:
-        """Convert the broker's advisories about ``durable`` to dead letters; returns their number."""
-        subject = self.advisory_subject(stream, durable)
+    async def collect_advisories(self, stream: str, consumer: str) -> int:
+        """Convert the broker's advisories about ``consumer`` to dead letters; returns their number."""
+        subject = self.advisory_subject(stream, consumer)
         adopted = 0
         while (message := await _api.next_message(self._bus, self._stream, subject, 1)) is not None:
             await self._adopt_one(msgspec.json.decode(message.data, type=_Advisory))
@@ -213,28 +223,89 @@ class DeadLetters:
             self._prefix = own[0].removesuffix(".>")
         return self._prefix
 
-    async def _store(self, letter: DeadLetter) -> None:
-        if len(letter.data) > _LARGEST:
-            letter = msgspec.structs.replace(letter, data=b"", whole=False)
-        origin = _UNSAFE.sub("_", letter.stream or "none")
-        subject = f"{await self._letters_prefix()}.{letter.durable}.{origin}.{letter.stream_sequence}"
+    async def _store(self, dead_letter: DeadLetter) -> None:
+        if len(dead_letter.data) > _LARGEST:
+            dead_letter = msgspec.structs.replace(dead_letter, data=b"", whole=False)
+        origin = _UNSAFE.sub("_", dead_letter.stream or "none")
+        subject = (
+            f"{await self._letters_prefix()}.{dead_letter.consumer}.{origin}.{dead_letter.stream_sequence}"
+        )
         # The subject's sequence limits it to one dead letter. A fixed id would also drop the dead letter of a message
         # that was replayed, deleted, and failed again.
         msg_id = f"{subject}.{token_hex(8)}"
-        outgoing = Outgoing(subject=subject, data=msgspec.json.encode(letter), msg_id=msg_id, expected_last=0)
+        outgoing = Outgoing(
+            subject=subject, data=msgspec.json.encode(dead_letter), msg_id=msg_id, expected_last=0
+        )
         try:
             await self._bus.publish_once(outgoing, deadline_s=_PUT_DEADLINE_S)
         except WrongSequence:
             return
-        self._bus.metrics.dead_lettered(letter.durable)
-        log.error("%s dead-lettered message %d: %s", letter.durable, letter.stream_sequence, letter.reason)
+        self._bus.metrics.dead_lettered(dead_letter.consumer)
+        log.error(
+            "%s dead-lettered message %d: %s",
+            dead_letter.consumer,
+            dead_letter.stream_sequence,
+            dead_letter.reason,
+        )
 
 
-def _letter(message: Incoming) -> DeadLetter:
-    letter = msgspec.json.decode(message.data, type=DeadLetter)
-    return msgspec.structs.replace(letter, sequence=message.stream_sequence, at_ns=message.timestamp_ns)
+def _dead_letter(message: Incoming) -> DeadLetter:
+    dead_letter = msgspec.json.decode(message.data, type=DeadLetter)
+    return msgspec.structs.replace(dead_letter, sequence=message.stream_sequence, at_ns=message.timestamp_ns)
 
 
 def failure_of(error: BaseException) -> str:
     """Return an exception as the reason of a dead letter."""
     return f"{type(error).__name__}: {error}"
+
+
+class Replays:
+    """Collects replay requests for one consumer while entered."""
+
+    def __init__(
+        self, *, bus: Bus, dead_letters: DeadLetters, consumer: str, wake: Callable[[], None]
+    ) -> None:
+        self._bus = bus
+        self._dead_letters = dead_letters
+        self._durable = consumer
+        self._wake = wake
+        self._requested: deque[Incoming] = deque()
+        self._subscription: Subscription | None = None
+
+    async def __aenter__(self) -> Self:
+        subject = self._dead_letters.replay_subject(self._durable)
+        self._subscription = await self._bus.subscribe(
+            subject, self._receive, group=self._durable, flush=False
+        )
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        if self._subscription is not None:
+            await self._subscription.close()
+
+    async def next(self) -> tuple[Incoming, DeadLetter] | None:
+        """Return the oldest request with its dead letter, or ``None``."""
+        while self._requested:
+            request = self._requested.popleft()
+            try:
+                dead_letter = await self._dead_letters.get(int(request.data))
+            except (BusUnavailable, ValueError) as error:
+                await self._dead_letters.answer(request, str(error))
+                continue
+            if dead_letter is None or dead_letter.consumer != self._durable:
+                await self._dead_letters.answer(request, "there is no such dead letter")
+                continue
+            return request, dead_letter
+        return None
+
+    async def done(self, request: Incoming, dead_letter: DeadLetter, error: str | None) -> None:
+        """Answer the request; a dead letter that was handled is deleted first."""
+        if error is None:
+            await self._dead_letters.discard(dead_letter.sequence)
+        await self._dead_letters.answer(request, error)
+
+    def _receive(self, request: Incoming) -> None:
+        self._requested.append(request)
+        self._wake()

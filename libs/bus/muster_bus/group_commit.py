@@ -23,13 +23,13 @@ _MOST = 256
 _MOST_BYTES = 4 * 1024 * 1024
 
 
-Alone = Callable[[], Awaitable[Published]]
+PublishOne = Callable[[], Awaitable[Published]]
 """How one message is stored alone, with its own retries and errors."""
 
 
-class _Waiting(msgspec.Struct, frozen=True):
+class _PendingPublish(msgspec.Struct, frozen=True):
     outgoing: Outgoing
-    alone: Alone
+    publish_one: PublishOne
     published: "asyncio.Future[Published]"
 
 
@@ -43,19 +43,19 @@ class GroupCommit:
         self._bus = bus
         self._under_way = 0
         self._batch: asyncio.Task[None] | None = None
-        self._waiting: deque[_Waiting] = deque()
+        self._waiting: deque[_PendingPublish] = deque()
 
-    async def publish(self, outgoing: Outgoing, alone: Alone) -> Published:
-        """Store ``outgoing``; raises what ``alone`` raises, so that one caller's refusal does not affect others."""
+    async def publish(self, outgoing: Outgoing, publish_one: PublishOne) -> Published:
+        """Store ``outgoing``; raises what ``publish_one`` raises, so that one caller's refusal does not affect others."""
         if self._under_way < _SINGLY and not self._waiting and self._batch is None:
             self._under_way += 1
             try:
-                return await alone()
+                return await publish_one()
             finally:
                 self._under_way -= 1
                 self._go_on()
         published: asyncio.Future[Published] = asyncio.get_running_loop().create_future()
-        self._waiting.append(_Waiting(outgoing, alone, published))
+        self._waiting.append(_PendingPublish(outgoing, publish_one, published))
         self._go_on()
         return await published
 
@@ -69,8 +69,8 @@ class GroupCommit:
             self._batch = asyncio.create_task(self._commit(self._next_group()))
             self._batch.add_done_callback(self._committed)
 
-    def _next_group(self) -> list[_Waiting]:
-        group: list[_Waiting] = []
+    def _next_group(self) -> list[_PendingPublish]:
+        group: list[_PendingPublish] = []
         size = 0
         while self._waiting and len(group) < _MOST and size < _MOST_BYTES:
             waiting = self._waiting.popleft()
@@ -79,13 +79,13 @@ class GroupCommit:
                 size += len(waiting.outgoing.data)
         return group
 
-    async def _commit(self, group: list[_Waiting]) -> None:
+    async def _commit(self, group: list[_PendingPublish]) -> None:
         if len(group) >= _WORTH_A_BATCH and await self._commit_together(group):
             return
         # A duplicate or unstorable message fails the whole batch; each is then stored alone for its own result.
         await asyncio.gather(*map(self._publish, group))
 
-    async def _commit_together(self, group: list[_Waiting]) -> bool:
+    async def _commit_together(self, group: list[_PendingPublish]) -> bool:
         try:
             last = await self._bus.commit([waiting.outgoing for waiting in group], fence=None)
         except Exception as error:
@@ -99,14 +99,14 @@ class GroupCommit:
                 waiting.published.set_result(Published(last.stream, first + place))
         return True
 
-    async def _publish(self, waiting: _Waiting) -> None:
+    async def _publish(self, waiting: _PendingPublish) -> None:
         """Store one message alone while its caller waits: a later retry might overtake what follows it."""
         if waiting.published.done():
             return
-        alone = asyncio.ensure_future(waiting.alone())
-        waiting.published.add_done_callback(lambda _: alone.cancel())
+        publish_one = asyncio.ensure_future(waiting.publish_one())
+        waiting.published.add_done_callback(lambda _: publish_one.cancel())
         try:
-            published = await alone
+            published = await publish_one
         except asyncio.CancelledError:
             if not waiting.published.cancelled():
                 raise

@@ -12,11 +12,11 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from muster_bus._lease import Lease, LeaseLost
 from muster_bus.connection import Bus
 from muster_bus.errors import BusError, BusUnavailable, Fenced, WrongSequence
+from muster_bus.key_value import KeyValueStore
+from muster_bus.lease import Lease, LeaseLost
 from muster_bus.messages import Fence, Outgoing
-from muster_bus.records import Records
 
 log = logging.getLogger(__name__)
 
@@ -36,7 +36,7 @@ class Leadership:
         self,
         bus: Bus,
         *,
-        leases: Records,
+        leases: KeyValueStore,
         key: str,
         epoch_subject: str,
         stream: str,
@@ -77,7 +77,7 @@ class Leadership:
             await asyncio.sleep(_BACK_OFF_S)
 
     async def _serve(self, lease: Lease, on_elected: OnElected) -> None:
-        keeping = asyncio.create_task(lease.keep())
+        keeping = asyncio.create_task(lease.in_progress())
         term = asyncio.create_task(self._term(lease, on_elected))
         try:
             await asyncio.wait({keeping, term}, return_when=asyncio.FIRST_COMPLETED)

@@ -16,8 +16,8 @@ import msgspec
 
 from muster_bus.connection import Bus
 from muster_bus.errors import BusError, BusUnavailable
+from muster_bus.key_value import Entry, KeyValueStore
 from muster_bus.messages import Incoming
-from muster_bus.records import Entry, Records
 
 log = logging.getLogger(__name__)
 
@@ -41,7 +41,7 @@ class Membership:
     ``instance`` must be unique.
     """
 
-    def __init__(self, bus: Bus, *, leases: Records, group: str, instance: str, ttl_s: int = 3) -> None:
+    def __init__(self, bus: Bus, *, leases: KeyValueStore, group: str, instance: str, ttl_s: int = 3) -> None:
         self._bus = bus
         self._leases = leases
         self._group = group

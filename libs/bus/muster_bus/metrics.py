@@ -10,16 +10,16 @@ class BusMetrics(Protocol):
         """One message was stored durably in ``stream``."""
         ...
 
-    def redelivered(self, durable: str, /) -> None:
-        """A message was redelivered to ``durable``."""
+    def redelivered(self, consumer: str, /) -> None:
+        """A message was redelivered to ``consumer``."""
         ...
 
-    def dead_lettered(self, durable: str, /) -> None:
-        """A message was dead-lettered by ``durable``."""
+    def dead_lettered(self, consumer: str, /) -> None:
+        """A message was dead-lettered by ``consumer``."""
         ...
 
-    def lag(self, durable: str, pending: int, /) -> None:
-        """``pending`` messages follow the last one that ``durable`` handled."""
+    def lag(self, consumer: str, pending: int, /) -> None:
+        """``pending`` messages follow the last one that ``consumer`` handled."""
         ...
 
     def reconnected(self) -> None:
@@ -37,13 +37,13 @@ class NoMetrics:
     def published(self, stream: str, /) -> None:
         """Ignore it."""
 
-    def redelivered(self, durable: str, /) -> None:
+    def redelivered(self, consumer: str, /) -> None:
         """Ignore it."""
 
-    def dead_lettered(self, durable: str, /) -> None:
+    def dead_lettered(self, consumer: str, /) -> None:
         """Ignore it."""
 
-    def lag(self, durable: str, pending: int, /) -> None:
+    def lag(self, consumer: str, pending: int, /) -> None:
         """Ignore it."""
 
     def reconnected(self) -> None:

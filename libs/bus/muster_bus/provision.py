@@ -45,11 +45,11 @@ class StreamSpec(msgspec.Struct, frozen=True, kw_only=True):
 class ConsumerSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A durable pull consumer.
 
-    ``ack`` is ``"all"`` for a ``Feed``, ``"explicit"`` for a ``Queue``. ``max_deliver`` -1 means no limit.
+    ``ack`` is ``"all"`` for a ``PartitionReader``, ``"explicit"`` for a ``WorkQueue``. ``max_deliver`` -1 means no limit.
     """
 
     stream: str
-    durable: str
+    consumer: str
     filters: Sequence[str] = ()
     ack: Literal["explicit", "all"] = "explicit"
     ack_wait_s: float = 5
@@ -99,7 +99,7 @@ async def _put_stream(bus: Bus, gate: asyncio.Semaphore, config: dict[str, objec
 
 async def _put_consumer(bus: Bus, gate: asyncio.Semaphore, spec: ConsumerSpec) -> None:
     async with gate:
-        question = f"CONSUMER.CREATE.{spec.stream}.{spec.durable}"
+        question = f"CONSUMER.CREATE.{spec.stream}.{spec.consumer}"
         payload = {"stream_name": spec.stream, "config": _consumer(spec)}
         await _api.call(bus, question, payload, _api.ConsumerInfo)
 
@@ -154,8 +154,8 @@ def _bucket(spec: BucketSpec) -> dict[str, object]:
 
 def _consumer(spec: ConsumerSpec) -> dict[str, object]:
     return {
-        "name": spec.durable,
-        "durable_name": spec.durable,
+        "name": spec.consumer,
+        "durable_name": spec.consumer,
         "ack_policy": spec.ack,
         "ack_wait": int(spec.ack_wait_s * _NS),
         "deliver_policy": "all",

@@ -1,22 +1,43 @@
-"""Work shared among equal instances: each message goes to one of them, and to another if that one dies.
+"""Work queue: messages of a durable consumer, shared by instances, handled concurrently, redelivered until acknowledged.
 
-Order is not kept; where it matters, use a ``Feed``.
+Acknowledgements are no fence: the broker accepts one from a deposed instance, too.
 """
 
+from __future__ import annotations
+
 import asyncio
+import json
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 
 from muster_bus import _api
-from muster_bus._pace import Pace
-from muster_bus._replays import Replays
-from muster_bus.acks import acknowledge, keep, put_back
 from muster_bus.connection import Bus
-from muster_bus.dead_letters import DeadLetter, DeadLetters, failure_of
+from muster_bus.dead_letters import DeadLetter, DeadLetters, Replays, failure_of
 from muster_bus.errors import BusError, BusUnavailable, Poison
 from muster_bus.messages import Incoming
-from muster_bus.puller import Puller
+from muster_bus.pull_subscription import PullPacer, PullSubscription
+
+_NS = 1_000_000_000
+
+
+async def acknowledge(bus: Bus, incoming: Incoming) -> None:
+    """Acknowledge the message and wait for the broker's confirmation; raises ``BusUnavailable`` if it is unknown."""
+    await bus.request(incoming.reply, b"+ACK")
+
+
+async def negative_ack(bus: Bus, incoming: Incoming, *, delay_s: float) -> None:
+    """Request redelivery, not before ``delay_s`` seconds."""
+    order = b"-NAK"
+    if delay_s > 0:
+        order += b" " + json.dumps({"delay": int(delay_s * _NS)}).encode()
+    await bus.send(incoming.reply, order)
+
+
+async def in_progress(bus: Bus, incoming: Incoming) -> None:
+    """Report progress: the message's ack wait restarts."""
+    await bus.send(incoming.reply, b"+WPI")
+
 
 log = logging.getLogger(__name__)
 
@@ -31,7 +52,7 @@ _SHARE_AT_A_TIME = 4
 Handler = Callable[[Incoming], Awaitable[None]]
 
 
-class Queue:
+class WorkQueue:
     """One instance's share of a durable consumer with explicit acknowledgements.
 
     A message is acknowledged after ``handler`` returned. If it raises, the message is redelivered with back-off, and
@@ -44,20 +65,24 @@ class Queue:
         bus: Bus,
         *,
         stream: str,
-        durable: str,
+        consumer: str,
         handler: Handler,
         concurrency: int = 16,
         dead_letters: DeadLetters | None = None,
     ) -> None:
         self._bus = bus
         self._stream = stream
-        self._durable = durable
+        self._durable = consumer
         self._handler = handler
         self._concurrency = concurrency
         self._max_deliver: int | None = None
-        self._letters = dead_letters or DeadLetters(bus)
-        self._puller = Puller(bus, stream=stream, consumer=durable, depth=concurrency, pace=Pace())
-        self._replays = Replays(bus=bus, letters=self._letters, durable=durable, wake=self._puller.wake)
+        self._dead_letters = dead_letters or DeadLetters(bus)
+        self._puller = PullSubscription(
+            bus, stream=stream, consumer=consumer, depth=concurrency, pace=PullPacer()
+        )
+        self._replays = Replays(
+            bus=bus, dead_letters=self._dead_letters, consumer=consumer, wake=self._puller.wake
+        )
         self._running: dict[asyncio.Task[None], Incoming] = {}
         self._replaying: set[asyncio.Task[None]] = set()
         self._adopt_at = 0.0
@@ -71,7 +96,7 @@ class Queue:
     async def run(self) -> None:
         """Handle messages until ``stop``; when cancelled, current ones are returned for another instance."""
         keeper = asyncio.create_task(self._keep())
-        advisory = self._letters.advisory_subject(self._stream, self._durable)
+        advisory = self._dead_letters.advisory_subject(self._stream, self._durable)
         hint = await self._bus.subscribe(advisory, self._expect_advisory)
         try:
             async with self._puller, self._replays:
@@ -110,7 +135,7 @@ class Queue:
         try:
             await self._call(incoming)
         except Poison as poison:
-            await self._set_aside(incoming, poison.reason)
+            await self._dead_letter_(incoming, poison.reason)
         except Exception as error:
             await self._failed(incoming, error)
         else:
@@ -138,7 +163,7 @@ class Queue:
             exc_info=error,
         )
         if incoming.delivered >= await self._limit():
-            await self._set_aside(incoming, failure_of(error))
+            await self._dead_letter_(incoming, failure_of(error))
         else:
             await self._put_back(incoming, _BACK_OFF_S[min(incoming.delivered, len(_BACK_OFF_S)) - 1])
 
@@ -154,9 +179,9 @@ class Queue:
             self._max_deliver = declared if declared > 0 else _MAX_DELIVER
         return self._max_deliver
 
-    async def _set_aside(self, incoming: Incoming, reason: str) -> None:
+    async def _dead_letter_(self, incoming: Incoming, reason: str) -> None:
         try:
-            await self._letters.put(incoming, self._durable, reason)
+            await self._dead_letters.put(incoming, self._durable, reason)
         except BusError as error:
             log.warning("message %d could not be dead-lettered yet: %s", incoming.stream_sequence, error)
             await self._put_back(incoming, _BACK_OFF_S[-1])
@@ -171,18 +196,18 @@ class Queue:
 
     async def _put_back(self, incoming: Incoming, delay_s: float) -> None:
         with suppress(BusUnavailable):
-            await put_back(self._bus, incoming, delay_s=delay_s)
+            await negative_ack(self._bus, incoming, delay_s=delay_s)
 
-    async def _replay(self, request: Incoming, letter: DeadLetter) -> None:
+    async def _replay(self, request: Incoming, dead_letter: DeadLetter) -> None:
         error: str | None = None
         try:
-            await self._handler(letter.again())
+            await self._handler(dead_letter.to_incoming())
         except Poison as poison:
             error = poison.reason
         except Exception as failure:
             error = failure_of(failure)
         with suppress(BusUnavailable):
-            await self._replays.done(request, letter, error)
+            await self._replays.done(request, dead_letter, error)
 
     async def _keep(self) -> None:
         """Report progress on the current messages."""
@@ -190,7 +215,7 @@ class Queue:
             await asyncio.sleep(_KEEP_EVERY_S)
             for incoming in list(self._running.values()):
                 with suppress(BusUnavailable):
-                    await keep(self._bus, incoming)
+                    await in_progress(self._bus, incoming)
 
     def _expect_advisory(self, _: Incoming) -> None:
         self._adopt_at = 0.0
@@ -202,7 +227,7 @@ class Queue:
             return
         self._adopt_at = now + _ADOPT_EVERY_S
         try:
-            await self._letters.adopt(self._stream, self._durable)
+            await self._dead_letters.collect_advisories(self._stream, self._durable)
         except BusError as error:
             log.debug("advisories are not read: %s", error)
 
@@ -214,5 +239,5 @@ class Queue:
         left = dict(self._running)
         for task in (*left, *self._replaying):
             task.cancel()
-        for incoming in [*left.values(), *self._puller.held()]:
+        for incoming in [*left.values(), *self._puller.delivered()]:
             await self._put_back(incoming, 0.0)

@@ -40,7 +40,7 @@ STATUS_TRACKER = "status-tracker"
 SERVICES = (GATEWAY, SPEC_VALIDATOR, SCHEDULER, POD_LAUNCHER, SCALER, STATUS_TRACKER)
 
 _DAY_S = 86_400
-_IN_HAND_S = 3
+_ACK_WAIT_S = 3
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
@@ -140,11 +140,11 @@ Other readers of jobs have none: they rebuild from the records and the events af
 """
 
 
-def _durables() -> tuple[ConsumerSpec, ...]:
+def _consumers() -> tuple[ConsumerSpec, ...]:
     writers = [
         ConsumerSpec(
             stream=JOBS_STREAM,
-            durable=partition_reader(STATUS_TRACKER, partition),
+            consumer=partition_reader(STATUS_TRACKER, partition),
             filters=partition_events(partition),
             ack="all",
             max_ack_pending=10_000,
@@ -154,18 +154,18 @@ def _durables() -> tuple[ConsumerSpec, ...]:
     ]
     validator = ConsumerSpec(
         stream=JOBS_STREAM,
-        durable=SPEC_VALIDATOR,
+        consumer=SPEC_VALIDATOR,
         filters=(job_events(events.JobSubmitted.__name__),),
         ack="explicit",
         max_deliver=8,
         # Messages of a dead instance are redelivered after this; the usual 5 s would be too late.
-        ack_wait_s=_IN_HAND_S,
+        ack_wait_s=_ACK_WAIT_S,
         description="spec-validator: submissions, shared by its instances.",
     )
     return (validator, *writers)
 
 
-DURABLES: tuple[ConsumerSpec, ...] = _durables()
+CONSUMERS: tuple[ConsumerSpec, ...] = _consumers()
 """Every durable consumer."""
 
 BUCKETS: tuple[BucketSpec, ...] = (

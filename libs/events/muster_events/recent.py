@@ -10,7 +10,7 @@ import time
 from collections.abc import Sequence
 
 from muster_bus import Bus, BusUnavailable
-from muster_bus.reader import Stretch, read_stretch
+from muster_bus.ordered_consumer import StreamRange, read_range
 from muster_core.events import JobEvent, StoredEvent
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import UnreadableEvent, read_job_event
@@ -28,13 +28,13 @@ async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: f
     found: list[StoredEvent] = []
     try:
         last = await bus.last_sequence(JOBS_STREAM)
-        stretch = Stretch(
+        stretch = StreamRange(
             stream=JOBS_STREAM,
             filters=[job_events(kind.__name__) for kind in kinds],
             after=max(last - _MOST, 0),
             through=last,
         )
-        async for chunk in read_stretch(bus, stretch):
+        async for chunk in read_range(bus, stretch):
             for message in chunk:
                 try:
                     stored = read_job_event(message)

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from muster_events.catalogue import BUCKETS, DURABLES, EVENTS, STREAMS, EventSpec
+from muster_events.catalogue import BUCKETS, CONSUMERS, EVENTS, STREAMS, EventSpec
 from muster_events.codec import CONTENT_TYPE
 
 _INTRO = """# The events of Muster
@@ -33,8 +33,12 @@ def markdown() -> str:
     parts += ["## Fields\n", *(_fields(spec) for spec in EVENTS)]
     parts += ["## Streams\n", "| stream | subjects | content |", "|---|---|---|"]
     parts += [f"| {s.name} | {_code(s.subjects)} | {s.description} |" for s in STREAMS]
-    parts += ["\n## Durables\n", "| durable consumer | stream | filter | acknowledges |", "|---|---|---|---|"]
-    parts += [f"| {d.durable} | {d.stream} | {_code(d.filters)} | {d.ack} |" for d in DURABLES]
+    parts += [
+        "\n## Durable consumers\n",
+        "| consumer | stream | filter | acknowledges |",
+        "|---|---|---|---|",
+    ]
+    parts += [f"| {d.consumer} | {d.stream} | {_code(d.filters)} | {d.ack} |" for d in CONSUMERS]
     parts += ["\n## Buckets\n", "| bucket | content |", "|---|---|"]
     parts += [f"| {b.name} | {b.description} |" for b in BUCKETS]
     return "\n".join(parts) + "\n"

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterable
 import msgspec
 
 from muster_bus.errors import Poison
+from muster_bus.key_value import Entry
 from muster_bus.messages import Incoming
-from muster_bus.records import Entry
 from muster_core.events import StoredEvent
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord

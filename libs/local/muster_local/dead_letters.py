@@ -97,7 +97,7 @@ def list_letters(target: BrokerTarget) -> None:
         (
             str(dead_letter.sequence),
             _when(dead_letter.at_ns),
-            dead_letter.durable,
+            dead_letter.consumer,
             dead_letter.subject,
             _short(dead_letter.reason),
         )
@@ -119,7 +119,7 @@ def show_letter(target: BrokerTarget, number: int) -> None:
         ("number", str(dead_letter.sequence)),
         (
             "failed at",
-            f"{_when(dead_letter.at_ns)} by {dead_letter.durable}, delivery {dead_letter.delivered}",
+            f"{_when(dead_letter.at_ns)} by {dead_letter.consumer}, delivery {dead_letter.delivered}",
         ),
         ("reason", dead_letter.reason),
         (

@@ -35,14 +35,14 @@ async def provision_bus(settings: BusSettings) -> None:
         TimeoutError: the broker did not answer for a minute.
     """
     # The import takes a while; the broker starts meanwhile.
-    from muster_events.catalogue import BUCKETS, DURABLES, STREAMS  # noqa: PLC0415
+    from muster_events.catalogue import BUCKETS, CONSUMERS, STREAMS  # noqa: PLC0415
 
     async with asyncio.timeout(_TIMEOUT_S):
         bus = await Bus.connect(settings, name="provision")
         try:
             while True:
                 try:
-                    return await provision(bus, STREAMS, DURABLES, BUCKETS)
+                    return await provision(bus, STREAMS, CONSUMERS, BUCKETS)
                 except BusUnavailable as error:
                     log.warning("the broker did not answer, retrying: %s", error)
                     await asyncio.sleep(_PAUSE_S)

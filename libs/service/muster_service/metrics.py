@@ -85,12 +85,12 @@ class PrometheusBusMetrics:
             "muster_bus_published", "messages stored durably, by stream", ("stream",)
         )
         self._redelivered = metrics.counter(
-            "muster_bus_redelivered", "messages delivered more than once, by consumer", ("durable",)
+            "muster_bus_redelivered", "messages delivered more than once, by consumer", ("consumer",)
         )
         self._dead_lettered = metrics.counter(
-            "muster_bus_dead_lettered", "dead letters, by consumer", ("durable",)
+            "muster_bus_dead_lettered", "dead letters, by consumer", ("consumer",)
         )
-        self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by consumer", ("durable",))
+        self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by consumer", ("consumer",))
         self._reconnected = metrics.counter("muster_bus_reconnected", "reconnects to the broker")
         self._refused = metrics.counter(
             "muster_bus_refused", "subjects that the broker refused for lack of permission"
@@ -100,17 +100,17 @@ class PrometheusBusMetrics:
         """Count a message that `stream` stored."""
         self._published.labels(stream).inc()
 
-    def redelivered(self, durable: str, /) -> None:
-        """Count a redelivery to `durable`."""
-        self._redelivered.labels(durable).inc()
+    def redelivered(self, consumer: str, /) -> None:
+        """Count a redelivery to `consumer`."""
+        self._redelivered.labels(consumer).inc()
 
-    def dead_lettered(self, durable: str, /) -> None:
-        """Count a dead letter of `durable`."""
-        self._dead_lettered.labels(durable).inc()
+    def dead_lettered(self, consumer: str, /) -> None:
+        """Count a dead letter of `consumer`."""
+        self._dead_lettered.labels(consumer).inc()
 
-    def lag(self, durable: str, pending: int, /) -> None:
-        """Set the messages that wait for `durable`."""
-        self._lag.labels(durable).set(pending)
+    def lag(self, consumer: str, pending: int, /) -> None:
+        """Set the messages that wait for `consumer`."""
+        self._lag.labels(consumer).set(pending)
 
     def reconnected(self) -> None:
         """Count a reconnect."""

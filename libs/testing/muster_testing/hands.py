@@ -10,7 +10,7 @@ from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import asynccontextmanager
 from typing import Self
 
-from muster_bus import Bus, BusUnavailable, Feed, Incoming, Outgoing
+from muster_bus import Bus, BusUnavailable, Incoming, Outgoing, PartitionReader
 from muster_core import events
 from muster_core.models import Job, Node, Reason, ReplicaState
 from muster_events.catalogue import (
@@ -105,12 +105,12 @@ class Hands:
                     self.placed[stored.job_id] = (stored.event, incoming)
                     self.run_on(stored.job_id, stored.event)
 
-        await Feed(
+        await PartitionReader(
             self._bus,
             stream=JOBS_STREAM,
-            durable="hands",
+            consumer="hands",
             filters=[job_events(events.JobPlaced.__name__)],
-            floors=RECORD_WRITERS,
+            record_writers=RECORD_WRITERS,
             handle=handle,
         ).run()
 

@@ -39,12 +39,12 @@ class Partition:
             published = await self.bus.publish_once(outgoing, deadline_s=30)
         return published
 
-    async def settled(self, durable: str) -> bool:
-        """Whether everything that was delivered to ``durable`` is acknowledged and nothing waits."""
-        answer = await self.bus.request(f"$JS.API.CONSUMER.INFO.{self.name}.{durable}", b"")
+    async def settled(self, consumer: str) -> bool:
+        """Whether everything that was delivered to ``consumer`` is acknowledged and nothing waits."""
+        answer = await self.bus.request(f"$JS.API.CONSUMER.INFO.{self.name}.{consumer}", b"")
         return b'"num_ack_pending":0' in answer.data and b'"num_pending":0' in answer.data
 
-    async def durable(
+    async def consumer(
         self,
         name: str,
         *,
@@ -56,7 +56,7 @@ class Partition:
         """Create a durable on this stream and return its name."""
         spec = ConsumerSpec(
             stream=self.name,
-            durable=name,
+            consumer=name,
             ack=ack,
             filters=filters or [f"{self.name}.>"],
             ack_wait_s=ack_wait_s,

@@ -15,7 +15,7 @@ import msgspec
 
 from muster_bus import Bus, BusUnavailable, NotFound, WrongSequence
 from muster_bus.messages import Outgoing
-from muster_bus.reader import read_last_values
+from muster_bus.ordered_consumer import read_last_values
 from muster_core.events import NodeChanged
 from muster_core.models import Node
 from muster_events.catalogue import NODES_STREAM, POD_LAUNCHER

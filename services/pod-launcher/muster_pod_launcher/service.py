@@ -7,7 +7,7 @@ import logging
 
 import msgspec
 
-from muster_bus import Bus, BusUnavailable, Feed, GroupCommit, Incoming, Membership, Records
+from muster_bus import Bus, BusUnavailable, GroupCommit, Incoming, KeyValueStore, Membership, PartitionReader
 from muster_bus.service_bus import connect_bus
 from muster_core.events import ReplicasChanged
 from muster_core.models import JobRecord
@@ -87,7 +87,7 @@ class Launcher:
         self._runtime = runtime
         self._pool = pool
         self._progress_s = progress_s
-        self._records = Records(bus, JOBS_BUCKET)
+        self._records = KeyValueStore(bus, JOBS_BUCKET)
         self._observer = ReplicaSpanRecorder(ctx.telemetry)
         self.view = JobsView()
         self._reconciler = JobReconciler(
@@ -148,7 +148,7 @@ class Launcher:
         if at is not None:
             self._work_queue.add_after(job_id, due_in(at, now()))
 
-    def _feed(self, partition: int) -> Feed:
+    def _feed(self, partition: int) -> PartitionReader:
         async def handle(batch: list[Incoming], live: bool) -> None:
             for incoming in batch:
                 change = self.view.apply(incoming)
@@ -157,14 +157,14 @@ class Launcher:
                 if live:
                     self._work_queue.add(change.stored.job_id)
 
-        return Feed(
+        return PartitionReader(
             self._bus,
             stream=JOBS_STREAM,
-            durable=partition_reader(POD_LAUNCHER, partition),
+            consumer=partition_reader(POD_LAUNCHER, partition),
             filters=partition_events(partition),
             records=self._records,
             record_filters=partition_records(partition),
-            floors=[partition_reader(STATUS_TRACKER, partition)],
+            record_writers=[partition_reader(STATUS_TRACKER, partition)],
             load=self.view.load,
             handle=handle,
         )
@@ -252,7 +252,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         batch_s=settings.kube_report_seconds if settings.runtime == "kubernetes" else 0.0,
     )
     membership = Membership(
-        bus, leases=Records(bus, LEASES_BUCKET), group=POD_LAUNCHER, instance=ctx.instance
+        bus, leases=KeyValueStore(bus, LEASES_BUCKET), group=POD_LAUNCHER, instance=ctx.instance
     )
 
     ctx.add_part("runtime", runtime.run)

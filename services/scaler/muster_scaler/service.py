@@ -10,15 +10,15 @@ from muster_bus import (
     Bus,
     BusUnavailable,
     Entry,
-    Feed,
     Fence,
     Incoming,
+    KeyValueStore,
+    KeyWatch,
     Leadership,
     NotFound,
-    Records,
+    PartitionReader,
 )
 from muster_bus.service_bus import connect_bus
-from muster_bus.watch import Watch
 from muster_core.autoscaling import LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
@@ -110,7 +110,7 @@ class Scaler:
         """Lead for one term. Proposals need no fence: the scheduler rejects stale ones."""
         name = self._settings.pool
         pool = LazyPoolState(pool=name)
-        queues = Records(self._bus, QUEUES_BUCKET)
+        queues = KeyValueStore(self._bus, QUEUES_BUCKET)
         publisher = ProposalPublisher(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics)
         loop = PlanningLoop(
             pool=pool,
@@ -128,13 +128,13 @@ class Scaler:
         async def handle(batch: list[Incoming], live: bool) -> None:
             loop.observe([stamp(incoming) for incoming in batch])
 
-        feed = Feed(
+        feed = PartitionReader(
             self._bus,
             stream=JOBS_STREAM,
-            durable=pool_reader(SCALER, name),
+            consumer=pool_reader(SCALER, name),
             filters=[JOB_EVENTS],
-            records=Records(self._bus, JOBS_BUCKET),
-            floors=RECORD_WRITERS,
+            records=KeyValueStore(self._bus, JOBS_BUCKET),
+            record_writers=RECORD_WRITERS,
             load=load,
             handle=handle,
             tick_s=_TICK_S,
@@ -159,7 +159,7 @@ class Scaler:
 
     async def _watch(self, subject: str, loop: PlanningLoop) -> None:
         prefix, _, last = subject.rpartition(".")
-        watch = Watch(self._bus, stream=NODES_STREAM, prefix=f"{prefix}.", filter_key=last)
+        watch = KeyWatch(self._bus, stream=NODES_STREAM, prefix=f"{prefix}.", filter_key=last)
         async for change in watch.changes():
             if change.value is None:
                 continue
@@ -169,7 +169,7 @@ class Scaler:
                 log.error("%s is unreadable: %s", change.key, error)
 
 
-async def _read_queues(queues: Records, pool: str) -> Entry | None:
+async def _read_queues(queues: KeyValueStore, pool: str) -> Entry | None:
     """Return the stored queues of ``pool``; waits until the bus answers."""
     while True:
         try:
@@ -179,7 +179,7 @@ async def _read_queues(queues: Records, pool: str) -> Entry | None:
             await asyncio.sleep(_RETRY_S)
 
 
-async def _watch_queues(queues: Records, pool: str, loop: PlanningLoop) -> None:
+async def _watch_queues(queues: KeyValueStore, pool: str, loop: PlanningLoop) -> None:
     async for change in queues.watch(pool):
         if change.value is not None:
             _apply_queues(loop, change.value)
@@ -198,7 +198,7 @@ async def build(settings: ScalerSettings, ctx: Context) -> None:
     scaler = Scaler(bus=bus, ctx=ctx, settings=settings)
     leadership = Leadership(
         bus,
-        leases=Records(bus, LEASES_BUCKET),
+        leases=KeyValueStore(bus, LEASES_BUCKET),
         key=f"{SCALER}.{settings.pool}",
         epoch_subject=leader_subject(f"{settings.pool}-{SCALER}"),
         stream=JOBS_STREAM,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from muster_bus import BusUnavailable, Entry, Fenced, NotFound, Records, WrongSequence
+from muster_bus import BusUnavailable, Entry, Fenced, KeyValueStore, NotFound, WrongSequence
 from muster_core.scheduling import validate_queues
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
@@ -33,7 +33,9 @@ class QueueStore:
     ``initial`` is current until a valid record is read: unreadable queues do not stop scheduling. ``follow`` reports changes.
     """
 
-    def __init__(self, *, records: Records, pool: str, epoch: int, initial: QueuesRecord = NO_QUEUES) -> None:
+    def __init__(
+        self, *, records: KeyValueStore, pool: str, epoch: int, initial: QueuesRecord = NO_QUEUES
+    ) -> None:
         self._records = records
         self._pool = pool
         self._epoch = epoch

@@ -6,9 +6,8 @@ import asyncio
 import logging
 import time
 
-from muster_bus import Bus, Entry, Feed, Fence, Incoming, Leadership, Records
+from muster_bus import Bus, Entry, Fence, Incoming, KeyValueStore, KeyWatch, Leadership, PartitionReader
 from muster_bus.service_bus import connect_bus
-from muster_bus.watch import Watch
 from muster_core.events import JobResized, NodeChanged
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
@@ -69,7 +68,7 @@ class Scheduler:
         began = time.monotonic()
         state = PoolState(pool=self._pool, start_timeout_s=self._start_timeout_s)
         queues = QueueStore(
-            records=Records(self._bus, QUEUES_BUCKET),
+            records=KeyValueStore(self._bus, QUEUES_BUCKET),
             pool=self._pool,
             epoch=fence.sequence,
             initial=self._last_queues,
@@ -82,13 +81,13 @@ class Scheduler:
         async def handle(batch: list[Incoming], live: bool) -> None:
             await term.observe([stamp(incoming) for incoming in batch])
 
-        feed = Feed(
+        feed = PartitionReader(
             self._bus,
             stream=JOBS_STREAM,
-            durable=pool_reader(SCHEDULER, self._pool),
+            consumer=pool_reader(SCHEDULER, self._pool),
             filters=[JOB_EVENTS],
-            records=Records(self._bus, JOBS_BUCKET),
-            floors=RECORD_WRITERS,
+            records=KeyValueStore(self._bus, JOBS_BUCKET),
+            record_writers=RECORD_WRITERS,
             load=load,
             handle=handle,
         )
@@ -143,7 +142,7 @@ class Scheduler:
 
     async def _follow_nodes(self, term: LeaderTerm) -> None:
         prefix = pool_nodes(self._pool).removesuffix("*")
-        async for change in Watch(self._bus, stream=NODES_STREAM, prefix=prefix, filter_key="*").changes():
+        async for change in KeyWatch(self._bus, stream=NODES_STREAM, prefix=prefix, filter_key="*").changes():
             if change.value is None:
                 continue
             try:
@@ -163,7 +162,7 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
     )
     leadership = Leadership(
         bus,
-        leases=Records(bus, LEASES_BUCKET),
+        leases=KeyValueStore(bus, LEASES_BUCKET),
         key=f"{SCHEDULER}.{settings.pool}",
         epoch_subject=leader_subject(settings.pool),
         stream=JOBS_STREAM,

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from muster_bus import BusUnavailable, NotFound, Records, WrongSequence
+from muster_bus import BusUnavailable, KeyValueStore, NotFound, WrongSequence
 from muster_formats.defaults import PlatformDefaults
 
 log = logging.getLogger(__name__)
@@ -77,7 +77,7 @@ _decoder = msgspec.json.Decoder(_DefaultsEntry)
 class DefaultsBucket:
     """Implements ``Defaults``."""
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: KeyValueStore) -> None:
         self._records = records
         self._applied = NONE_APPLIED
         self._read = asyncio.Event()

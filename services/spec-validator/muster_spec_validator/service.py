@@ -11,9 +11,9 @@ from muster_bus import (
     Duplicate,
     GroupCommit,
     Incoming,
+    KeyValueStore,
     Outgoing,
-    Queue,
-    Records,
+    WorkQueue,
     WrongSequence,
 )
 from muster_bus.service_bus import connect_bus
@@ -118,7 +118,7 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.set_ready("defaults", False)
     all_formats()  # Import them now, so that no submission waits for the imports.
     bus = await connect_bus(settings, ctx)
-    defaults = DefaultsBucket(Records(bus, DEFAULTS_BUCKET))
+    defaults = DefaultsBucket(KeyValueStore(bus, DEFAULTS_BUCKET))
     version = ctx.metrics.gauge("muster_defaults_version", "current version of the platform defaults")
     version.set_function(lambda: defaults.newest_version)
     publisher = BusPublisher(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics)
@@ -128,10 +128,10 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     async def handle(incoming: Incoming) -> None:
         await handler.handle(stamp(incoming))
 
-    queue = Queue(
+    queue = WorkQueue(
         bus,
         stream=JOBS_STREAM,
-        durable=SPEC_VALIDATOR,
+        consumer=SPEC_VALIDATOR,
         handler=handle,
         concurrency=settings.concurrency,
     )

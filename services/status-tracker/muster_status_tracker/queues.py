@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 
-from muster_bus import Records
+from muster_bus import KeyValueStore
 from muster_core.models import JobRecord
 from muster_core.scheduling import QueueTree, validate_queues
 from muster_events.codec import UnreadableEvent
@@ -19,7 +19,7 @@ log = logging.getLogger(__name__)
 class QueueReader:
     """Watches the queues of ``pool`` in their bucket."""
 
-    def __init__(self, *, records: Records, pool: str) -> None:
+    def __init__(self, *, records: KeyValueStore, pool: str) -> None:
         self._records = records
         self._pool = pool
         self._tree = QueueTree()

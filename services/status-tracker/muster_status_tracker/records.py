@@ -7,8 +7,8 @@ import bisect
 from collections.abc import AsyncIterator, Generator, Iterator
 from contextlib import contextmanager
 
-from muster_bus import BusUnavailable, Records, WrongSequence
-from muster_bus.records import Entry
+from muster_bus import BusUnavailable, KeyValueStore, WrongSequence
+from muster_bus.key_value import Entry
 from muster_core.models import JobRecord, Phase
 from muster_events.codec import decode_record, encode_record
 from muster_events.subjects import record_key
@@ -23,7 +23,7 @@ class RecordStore:
     write changed the revision.
     """
 
-    def __init__(self, records: Records) -> None:
+    def __init__(self, records: KeyValueStore) -> None:
         self._records = records
         self._revisions: dict[str, int] = {}
 

@@ -6,7 +6,7 @@ import asyncio
 import logging
 import time
 
-from muster_bus import Bus, BusError, Entry, Feed, Incoming, Membership, Records
+from muster_bus import Bus, BusError, Entry, Incoming, KeyValueStore, Membership, PartitionReader
 from muster_bus.service_bus import connect_bus
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
@@ -88,8 +88,8 @@ class PartitionTracker:
         self._ctx = ctx
         self._cache = cache
         self._retention = retention
-        self._records = Records(bus, JOBS_BUCKET, written_in_groups=True)
-        self._feeds: dict[int, tuple[Feed, asyncio.Task[None]]] = {}
+        self._records = KeyValueStore(bus, JOBS_BUCKET, written_in_groups=True)
+        self._feeds: dict[int, tuple[PartitionReader, asyncio.Task[None]]] = {}
         self._invalid = ctx.metrics.counter(
             "muster_invalid_transitions", "events that were invalid in the job's phase"
         )
@@ -99,7 +99,7 @@ class PartitionTracker:
     async def reached(self, sequence: int, wait_s: float) -> bool:
         """Wait until all owned partitions are applied up to the sequence."""
         try:
-            await asyncio.gather(*(feed.wait_for(sequence, wait_s) for feed, _ in self._feeds.values()))
+            await asyncio.gather(*(reader_.wait_for(sequence, wait_s) for reader_, _ in self._feeds.values()))
         except TimeoutError:
             return False
         return True
@@ -138,14 +138,14 @@ class PartitionTracker:
                 for partition in self._owned - self._feeds.keys():
                     store = RecordStore(self._records)
                     handler = self._handler(store)
-                    feed = self._feed(partition, store, handler)
-                    self._feeds[partition] = (feed, tasks.create_task(self._follow(feed, handler)))
+                    reader_ = self._reader(partition, store, handler)
+                    self._feeds[partition] = (reader_, tasks.create_task(self._follow(reader_, handler)))
                 if len(self._owned) < PARTITIONS and mirror_task is None:
                     mirror_task = tasks.create_task(self._mirror_records())
                 if len(self._owned) == PARTITIONS and mirror_task is not None:
                     mirror_task.cancel()
                     mirror_task = None
-                await asyncio.gather(*(feed.caught_up.wait() for feed, _ in self._feeds.values()))
+                await asyncio.gather(*(reader_.caught_up.wait() for reader_, _ in self._feeds.values()))
                 self._ctx.set_ready("records", True)
 
     def _handler(self, store: RecordStore) -> PartitionHandler:
@@ -159,34 +159,34 @@ class PartitionTracker:
             count_invalid=self._invalid.inc,
         )
 
-    def _feed(self, partition: int, store: RecordStore, handler: PartitionHandler) -> Feed:
+    def _reader(self, partition: int, store: RecordStore, handler: PartitionHandler) -> PartitionReader:
         def load(entries: list[Entry]) -> None:
             handler.load(store.load(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
             await handler.handle([stamp(incoming) for incoming in batch], live=live)
 
-        return Feed(
+        return PartitionReader(
             self._bus,
             stream=JOBS_STREAM,
-            durable=partition_reader(STATUS_TRACKER, partition),
+            consumer=partition_reader(STATUS_TRACKER, partition),
             filters=partition_events(partition),
             records=self._records,
             record_filters=partition_records(partition),
             load=load,
             handle=handle,
             tick_s=_TICK_S,
-            settle=handler.flush,
-            settle_s=_SETTLE_S,
+            flush=handler.flush,
+            flush_interval_s=_SETTLE_S,
         )
 
-    async def _follow(self, feed: Feed, handler: PartitionHandler) -> None:
+    async def _follow(self, reader_: PartitionReader, handler: PartitionHandler) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(feed.run())
-            tasks.create_task(self._watch_deadlines(feed, handler))
+            tasks.create_task(reader_.run())
+            tasks.create_task(self._watch_deadlines(reader_, handler))
 
-    async def _watch_deadlines(self, feed: Feed, handler: PartitionHandler) -> None:
-        await feed.caught_up.wait()
+    async def _watch_deadlines(self, reader_: PartitionReader, handler: PartitionHandler) -> None:
+        await reader_.caught_up.wait()
         while True:
             now = time.time_ns() // 1000
             try:
@@ -217,9 +217,9 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     retention = Retention(ttl_s=settings.retention_seconds, most=settings.retained_jobs)
     tracker = PartitionTracker(bus=bus, ctx=ctx, cache=cache, retention=retention)
     membership = Membership(
-        bus, leases=Records(bus, LEASES_BUCKET), group=STATUS_TRACKER, instance=ctx.instance
+        bus, leases=KeyValueStore(bus, LEASES_BUCKET), group=STATUS_TRACKER, instance=ctx.instance
     )
-    queues = QueueReader(records=Records(bus, QUEUES_BUCKET), pool=settings.pool)
+    queues = QueueReader(records=KeyValueStore(bus, QUEUES_BUCKET), pool=settings.pool)
     ctx.add_part("queues", queues.run)
     owners = [tracker.own]
     ctx.add_part("partitions", tracker.run)

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from muster_bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing, Refused
-from muster_bus._client import heeding
+from muster_bus._client import cancellable
 from muster_bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
 from muster_testing.partition import Partition
@@ -155,7 +155,7 @@ async def test_a_cancellation_that_the_client_library_swallows_still_takes_effec
             await asyncio.Event().wait()
 
     async def go_on() -> None:
-        await heeding(swallow())
+        await cancellable(swallow())
         await asyncio.Event().wait()
 
     task = asyncio.create_task(go_on())
@@ -174,7 +174,7 @@ async def test_what_is_sent_while_a_task_cleans_up_is_sent() -> None:
         try:
             await asyncio.Event().wait()
         finally:
-            await heeding(asyncio.sleep(0))
+            await cancellable(asyncio.sleep(0))
             sent = True
 
     task = asyncio.create_task(end())

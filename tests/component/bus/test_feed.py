@@ -10,10 +10,10 @@ from muster_bus import (
     DeadLetter,
     DeadLetters,
     Entry,
-    Feed,
     Incoming,
+    KeyValueStore,
+    PartitionReader,
     Poison,
-    Records,
     ReplayFailed,
     StreamFull,
     provision,
@@ -55,24 +55,24 @@ class Ledger:
         self.shut = False
         self.asked = 0
 
-    async def settle(self) -> None:
+    async def flush(self) -> None:
         self.asked += 1
         if self.shut:
             raise StreamFull("full")
 
 
-def feed(bus: Bus, partition: Partition, durable: str, reader: Reader) -> Feed:
-    return Feed(
-        bus, stream=partition.name, durable=durable, filters=[f"{partition.name}.a"], handle=reader.handle
+def reader_(bus: Bus, partition: Partition, consumer: str, reader: Reader) -> PartitionReader:
+    return PartitionReader(
+        bus, stream=partition.name, consumer=consumer, filters=[f"{partition.name}.a"], handle=reader.handle
     )
 
 
-async def pull_and_vanish(bus: Bus, partition: Partition, durable: str, count: int) -> list[Incoming]:
+async def pull_and_vanish(bus: Bus, partition: Partition, consumer: str, count: int) -> list[Incoming]:
     """What an owner does that is killed between pulling and acknowledging."""
     pulled: asyncio.Queue[Incoming] = asyncio.Queue()
-    inbox = f"_INBOX.vanish-{durable}"
+    inbox = f"_INBOX.vanish-{consumer}"
     await bus.subscribe(inbox, pulled.put_nowait)
-    await bus.send(f"$JS.API.CONSUMER.MSG.NEXT.{partition.name}.{durable}", str(count).encode(), reply=inbox)
+    await bus.send(f"$JS.API.CONSUMER.MSG.NEXT.{partition.name}.{consumer}", str(count).encode(), reply=inbox)
     async with asyncio.timeout(10):
         return [await pulled.get() for _ in range(count)]
 
@@ -82,11 +82,11 @@ def numbers(first: int, last: int) -> list[str]:
 
 
 async def test_a_feed_catches_up_and_then_follows(partition: Partition, background: Background) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     await partition.publish(*numbers(1, 5))
     await partition.publish("not mine", topic="b")
     reader = Reader()
-    reading = feed(partition.bus, partition, durable, reader)
+    reading = reader_(partition.bus, partition, consumer, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     assert reader.payloads == numbers(1, 5)
@@ -103,8 +103,8 @@ async def test_a_feed_catches_up_and_then_follows(partition: Partition, backgrou
 async def test_waiting_on_an_idle_filter_returns_and_on_the_future_does_not(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
-    reading = feed(partition.bus, partition, durable, Reader())
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
+    reading = reader_(partition.bus, partition, consumer, Reader())
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     foreign = await partition.publish("not mine", topic="b")
@@ -115,11 +115,11 @@ async def test_waiting_on_an_idle_filter_returns_and_on_the_future_does_not(
 
 
 async def test_a_feed_that_returns_goes_on_where_it_was(partition: Partition) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     for first in (1, 11):
         last = await partition.publish(*numbers(first, first + 9))
         reader = Reader()
-        reading = feed(partition.bus, partition, durable, reader)
+        reading = reader_(partition.bus, partition, consumer, reader)
         running = asyncio.create_task(reading.run())
         await reading.wait_for(last.sequence, 10)
         last = await partition.publish(f"live {first}")
@@ -133,11 +133,11 @@ async def test_a_feed_that_returns_goes_on_where_it_was(partition: Partition) ->
 async def test_a_successor_waits_for_nothing_that_a_dead_owner_had_pulled(
     partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     await partition.publish(*numbers(1, 10))
-    await pull_and_vanish(await connect(), partition, durable, 6)
+    await pull_and_vanish(await connect(), partition, consumer, 6)
     reader = Reader()
-    reading = feed(await connect(), partition, durable, reader)
+    reading = reader_(await connect(), partition, consumer, reader)
     background.start(reading.run())
 
     last = await partition.publish("11")
@@ -149,14 +149,14 @@ async def test_a_successor_waits_for_nothing_that_a_dead_owner_had_pulled(
 async def test_what_a_zombie_pulls_in_between_is_not_missed(
     partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader = Reader()
-    reading = feed(await connect(), partition, durable, reader)
+    reading = reader_(await connect(), partition, consumer, reader)
     background.start(reading.run())
     await reading.wait_for((await partition.publish("1")).sequence, 10)
 
     stolen: list[Incoming] = []
-    zombie = asyncio.create_task(pull_and_vanish(await connect(), partition, durable, 5))
+    zombie = asyncio.create_task(pull_and_vanish(await connect(), partition, consumer, 5))
     sent = 1
     while not zombie.done():
         sent += 1
@@ -176,16 +176,16 @@ async def test_what_a_zombie_pulls_in_between_is_not_missed(
 async def test_a_gap_is_noticed_although_a_redelivery_came_first(
     partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=1)
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=1)
     thief = await connect()
     await partition.publish("1", "2")
-    await pull_and_vanish(thief, partition, durable, 2)
+    await pull_and_vanish(thief, partition, consumer, 2)
     reader = Reader()
-    reading = feed(await connect(), partition, durable, reader)
+    reading = reader_(await connect(), partition, consumer, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
-    thieving = asyncio.create_task(pull_and_vanish(thief, partition, durable, 1))
+    thieving = asyncio.create_task(pull_and_vanish(thief, partition, consumer, 1))
     last = await partition.publish("3", "4", "5", "6")
     await thieving
     await reading.wait_for(last.sequence, 10)
@@ -196,9 +196,9 @@ async def test_a_gap_is_noticed_although_a_redelivery_came_first(
 async def test_order_holds_when_the_broker_is_killed_in_the_middle(
     own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    durable = await own_partition.durable("d", ack="all", filters=[f"{own_partition.name}.a"])
+    consumer = await own_partition.consumer("d", ack="all", filters=[f"{own_partition.name}.a"])
     reader = Reader()
-    reading = feed(own_partition.bus, own_partition, durable, reader)
+    reading = reader_(own_partition.bus, own_partition, consumer, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
@@ -215,9 +215,9 @@ async def test_order_holds_when_the_broker_is_killed_in_the_middle(
 async def test_a_feed_is_back_soon_after_the_broker_is(
     own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    durable = await own_partition.durable("d", ack="all", filters=[f"{own_partition.name}.a"])
+    consumer = await own_partition.consumer("d", ack="all", filters=[f"{own_partition.name}.a"])
     reader = Reader()
-    reading = feed(own_partition.bus, own_partition, durable, reader)
+    reading = reader_(own_partition.bus, own_partition, consumer, reader)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
@@ -231,13 +231,13 @@ async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
     partition: Partition, background: Background
 ) -> None:
     """The writer of the records has settled 3 of 6; the reader gets its records and the other 3."""
-    writer = await partition.durable("writer", ack="all", filters=[f"{partition.name}.a"])
-    own = await partition.durable("own", ack="all", filters=[f"{partition.name}.a"])
+    writer = await partition.consumer("writer", ack="all", filters=[f"{partition.name}.a"])
+    own = await partition.consumer("own", ack="all", filters=[f"{partition.name}.a"])
     await provision(partition.bus, buckets=[BucketSpec(name=partition.name)])
-    records = Records(partition.bus, partition.name)
+    records = KeyValueStore(partition.bus, partition.name)
     await partition.publish(*numbers(1, 3))
     applied_sequence = Reader()
-    writing = feed(partition.bus, partition, writer, applied_sequence)
+    writing = reader_(partition.bus, partition, writer, applied_sequence)
     running = asyncio.create_task(writing.run())
     await writing.wait_for((await partition.publish("live")).sequence, 10)
     await answered(lambda: partition.settled(writer))
@@ -248,13 +248,13 @@ async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
 
     loaded: list[Entry] = []
     reader = Reader()
-    reading = Feed(
+    reading = PartitionReader(
         partition.bus,
         stream=partition.name,
-        durable=own,
+        consumer=own,
         filters=[f"{partition.name}.a"],
         records=records,
-        floors=[writer],
+        record_writers=[writer],
         load=loaded.extend,
         handle=reader.handle,
     )
@@ -268,16 +268,16 @@ async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
 async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(
     partition: Partition, background: Background
 ) -> None:
-    writer = await partition.durable("writer", ack="all", filters=[f"{partition.name}.other"])
-    own = await partition.durable("own", ack="all", filters=[f"{partition.name}.a"])
+    writer = await partition.consumer("writer", ack="all", filters=[f"{partition.name}.other"])
+    own = await partition.consumer("own", ack="all", filters=[f"{partition.name}.a"])
     await partition.publish(*numbers(1, 3))
     reader = Reader()
-    reading = Feed(
+    reading = PartitionReader(
         partition.bus,
         stream=partition.name,
-        durable=own,
+        consumer=own,
         filters=[f"{partition.name}.a"],
-        floors=[writer],
+        record_writers=[writer],
         handle=reader.handle,
     )
     background.start(reading.run())
@@ -290,23 +290,27 @@ async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(
 async def test_a_poisonous_message_is_set_aside_and_does_not_block(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
+    consumer = await partition.consumer(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
     reader = Reader()
     reader.failures = {"2": Poison("unreadable"), "4": ZeroDivisionError("by zero")}
-    reading = feed(partition.bus, partition, durable, reader)
+    reading = reader_(partition.bus, partition, consumer, reader)
     background.start(reading.run())
 
     last = await partition.publish(*numbers(1, 5))
     await reading.wait_for(last.sequence, 20)
 
-    letters = [letter for letter in await DeadLetters(partition.bus).list() if letter.durable == durable]
+    dead_letters = [
+        dead_letter
+        for dead_letter in await DeadLetters(partition.bus).list()
+        if dead_letter.consumer == consumer
+    ]
     assert reader.once() == ["1", "3", "5"]
-    assert [(letter.data, letter.reason) for letter in letters] == [
+    assert [(dead_letter.data, dead_letter.reason) for dead_letter in dead_letters] == [
         (b"2", "unreadable"),
         (b"4", "ZeroDivisionError: by zero"),
     ]
-    assert letters[0].subject == f"{partition.name}.a"
-    assert (letters[0].stream, letters[0].stream_sequence) == (partition.name, 2)
+    assert dead_letters[0].subject == f"{partition.name}.a"
+    assert (dead_letters[0].stream, dead_letters[0].stream_sequence) == (partition.name, 2)
 
 
 async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
@@ -314,10 +318,10 @@ async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
 ) -> None:
     readers = {name: Reader() for name in ("one", "two")}
     for name, reader in readers.items():
-        durable = await partition.durable(
+        consumer = await partition.consumer(
             f"{partition.name}-{name}", ack="all", filters=[f"{partition.name}.a"]
         )
-        reading = feed(await connect(), partition, durable, reader)
+        reading = reader_(await connect(), partition, consumer, reader)
         background.start(reading.run())
         await asyncio.wait_for(reading.caught_up.wait(), 10)
     readers["one"].failures = {"2": Poison("unreadable")}
@@ -325,21 +329,25 @@ async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
     operator = DeadLetters(partition.bus)
 
     async def own_letters() -> list[DeadLetter]:
-        return [letter for letter in await operator.list() if letter.durable.startswith(partition.name)]
+        return [
+            dead_letter
+            for dead_letter in await operator.list()
+            if dead_letter.consumer.startswith(partition.name)
+        ]
 
-    (letter,) = await answered(own_letters)
+    (dead_letter,) = await answered(own_letters)
 
     readers["one"].failures = {}
-    await operator.replay(letter.sequence)
+    await operator.replay(dead_letter.sequence)
 
     assert readers["one"].replayed == ["2"]
     assert readers["two"].replayed == []
-    assert await operator.get(letter.sequence) is None
+    assert await operator.get(dead_letter.sequence) is None
     await eventually(lambda: readers["one"].once() == ["1", "3"])
 
 
 async def test_an_unavailable_bus_is_no_ones_poison(partition: Partition, background: Background) -> None:
-    durable = await partition.durable(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
+    consumer = await partition.consumer(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
     attempts = 0
     handled: list[bytes] = []
 
@@ -350,8 +358,12 @@ async def test_an_unavailable_bus_is_no_ones_poison(partition: Partition, backgr
             raise BusUnavailable("for a while")
         handled.extend(incoming.data for incoming in batch)
 
-    reading = Feed(
-        partition.bus, stream=partition.name, durable=durable, filters=[f"{partition.name}.a"], handle=handle
+    reading = PartitionReader(
+        partition.bus,
+        stream=partition.name,
+        consumer=consumer,
+        filters=[f"{partition.name}.a"],
+        handle=handle,
     )
     background.start(reading.run())
     last = await partition.publish("1")
@@ -364,37 +376,37 @@ async def test_a_feed_waits_for_a_durable_that_is_not_there_yet(
     partition: Partition, background: Background
 ) -> None:
     reader = Reader()
-    reading = feed(partition.bus, partition, "late", reader)
+    reading = reader_(partition.bus, partition, "late", reader)
     background.start(reading.run())
     last = await partition.publish("1")
     await asyncio.sleep(0.2)
-    await partition.durable("late", ack="all", filters=[f"{partition.name}.a"])
+    await partition.consumer("late", ack="all", filters=[f"{partition.name}.a"])
 
     await reading.wait_for(last.sequence, 10)
     assert reader.payloads == ["1"]
 
 
-def settled_feed(
-    partition: Partition, durable: str, reader: Reader, ledger: Ledger, *, settle_s: float = 0.1
-) -> Feed:
-    return Feed(
+def flushed_reader(
+    partition: Partition, consumer: str, reader: Reader, ledger: Ledger, *, flush_interval_s: float = 0.1
+) -> PartitionReader:
+    return PartitionReader(
         partition.bus,
         stream=partition.name,
-        durable=durable,
+        consumer=consumer,
         filters=[f"{partition.name}.a"],
         handle=reader.handle,
-        settle=ledger.settle,
-        settle_s=settle_s,
+        flush=ledger.flush,
+        flush_interval_s=flush_interval_s,
     )
 
 
 async def test_what_cannot_be_settled_is_not_acknowledged_and_comes_again(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
-    reading = settled_feed(partition, durable, reader, ledger)
+    reading = flushed_reader(partition, consumer, reader, ledger)
     running = asyncio.create_task(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     last = await partition.publish(*numbers(1, 3))
@@ -402,43 +414,43 @@ async def test_what_cannot_be_settled_is_not_acknowledged_and_comes_again(
     await eventually(lambda: ledger.asked >= 3)
     reading.stop()
     await asyncio.wait_for(running, 10)
-    assert not await partition.settled(durable)
+    assert not await partition.settled(consumer)
 
-    again = Reader()
-    reading = settled_feed(partition, durable, again, ledger)
+    to_incoming = Reader()
+    reading = flushed_reader(partition, consumer, to_incoming, ledger)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
-    assert again.payloads == numbers(1, 3)
+    assert to_incoming.payloads == numbers(1, 3)
     ledger.shut = False
-    await answered(lambda: partition.settled(durable))
+    await answered(lambda: partition.settled(consumer))
 
 
 async def test_what_could_not_be_settled_is_acknowledged_once_it_can_be(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
-    reading = settled_feed(partition, durable, reader, ledger)
+    reading = flushed_reader(partition, consumer, reader, ledger)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     await reading.wait_for((await partition.publish("1")).sequence, 10)
     await eventually(lambda: ledger.asked >= 2)
-    assert not await partition.settled(durable)
+    assert not await partition.settled(consumer)
 
     ledger.shut = False
-    await answered(lambda: partition.settled(durable), timeout_s=5)
+    await answered(lambda: partition.settled(consumer), timeout_s=5)
     assert reader.payloads == ["1"]
 
 
 async def test_what_cannot_be_settled_is_not_asked_for_without_a_pause(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
     clock = asyncio.get_running_loop().time
-    reading = settled_feed(partition, durable, reader, ledger, settle_s=0.5)
+    reading = flushed_reader(partition, consumer, reader, ledger, flush_interval_s=0.5)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     began, asked = clock(), ledger.asked
@@ -450,9 +462,9 @@ async def test_what_cannot_be_settled_is_not_asked_for_without_a_pause(
 async def test_while_messages_are_many_it_is_settled_now_and_then(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"])
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
-    reading = settled_feed(partition, durable, reader, ledger, settle_s=1)
+    reading = flushed_reader(partition, consumer, reader, ledger, flush_interval_s=1)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     clock = asyncio.get_running_loop().time
@@ -460,7 +472,7 @@ async def test_while_messages_are_many_it_is_settled_now_and_then(
     last = await partition.publish(*numbers(1, 500))
     await reading.wait_for(last.sequence, 20)
 
-    await answered(lambda: partition.settled(durable))
+    await answered(lambda: partition.settled(consumer))
     assert ledger.asked <= 10 + (clock() - began)
     assert reader.payloads == numbers(1, 500)
 
@@ -468,31 +480,33 @@ async def test_while_messages_are_many_it_is_settled_now_and_then(
 async def test_a_letter_that_is_replayed_stays_until_what_came_of_it_is_settled(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
+    consumer = await partition.consumer(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
     reader.failures = {"1": Poison("unreadable")}
-    reading = settled_feed(partition, durable, reader, ledger)
+    reading = flushed_reader(partition, consumer, reader, ledger)
     background.start(reading.run())
     await reading.wait_for((await partition.publish("1")).sequence, 10)
     operator = DeadLetters(partition.bus)
-    (letter,) = [letter for letter in await operator.list() if letter.durable == durable]
+    (dead_letter,) = [
+        dead_letter for dead_letter in await operator.list() if dead_letter.consumer == consumer
+    ]
     reader.failures = {}
-    await answered(lambda: partition.settled(durable))
+    await answered(lambda: partition.settled(consumer))
     ledger.shut = True
 
     with pytest.raises(ReplayFailed):
-        await operator.replay(letter.sequence)
-    assert await operator.get(letter.sequence) is not None
+        await operator.replay(dead_letter.sequence)
+    assert await operator.get(dead_letter.sequence) is not None
 
 
 async def test_what_was_caught_up_on_is_settled_although_nothing_new_comes(
     partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     await partition.publish("1", "2")
-    await pull_and_vanish(await connect(), partition, durable, 2)
+    await pull_and_vanish(await connect(), partition, consumer, 2)
     reader, ledger = Reader(), Ledger()
-    reading = settled_feed(partition, durable, reader, ledger)
+    reading = flushed_reader(partition, consumer, reader, ledger)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 

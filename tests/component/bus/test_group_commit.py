@@ -6,9 +6,9 @@ from muster_bus import (
     BucketSpec,
     BusUnavailable,
     GroupCommit,
+    KeyValueStore,
     Outgoing,
     Published,
-    Records,
     WrongSequence,
     provision,
 )
@@ -22,7 +22,7 @@ class Callers:
 
     def __init__(self, partition: Partition) -> None:
         self.partition = partition
-        self.alone = 0
+        self.publish_one = 0
         self.commits = GroupCommit(partition.bus)
 
     async def publish(self, topic: str, *, msg_id: str = "") -> Published:
@@ -33,11 +33,11 @@ class Callers:
             expected_last=0,
         )
 
-        async def alone() -> Published:
-            self.alone += 1
+        async def publish_one() -> Published:
+            self.publish_one += 1
             return await self.partition.bus.publish(message)
 
-        return await self.commits.publish(message, alone)
+        return await self.commits.publish(message, publish_one)
 
     async def publish_all(self, topics: list[str]) -> list[Published | BaseException]:
         return await asyncio.gather(*map(self.publish, topics), return_exceptions=True)
@@ -55,7 +55,7 @@ async def test_a_single_caller_waits_for_nobody(partition: Partition) -> None:
 
     published = await callers.publish("t1")
 
-    assert callers.alone == 1
+    assert callers.publish_one == 1
     assert published.sequence == await stored_at(partition, "t1")
 
 
@@ -65,7 +65,7 @@ async def test_each_of_many_callers_is_told_the_place_of_its_own_message(partiti
 
     published = await callers.publish_all(topics)
 
-    assert callers.alone < MANY / 2
+    assert callers.publish_one < MANY / 2
     assert [p.sequence for p in published if isinstance(p, Published)] == [
         await stored_at(partition, topic) for topic in topics
     ]
@@ -111,16 +111,16 @@ async def test_records_that_are_written_at_once_have_each_its_own_revision(
     partition: Partition, *, in_groups: bool
 ) -> None:
     await provision(partition.bus, buckets=[BucketSpec(name=partition.name)])
-    records = Records(partition.bus, partition.name, written_in_groups=in_groups)
+    records = KeyValueStore(partition.bus, partition.name, written_in_groups=in_groups)
     keys = [f"k{n}" for n in range(MANY)]
     revisions = await asyncio.gather(*(records.put(key, b"1", expected=0) for key in keys))
-    again = await asyncio.gather(
+    to_incoming = await asyncio.gather(
         *(records.put(key, b"2", expected=revision) for key, revision in zip(keys, revisions, strict=True))
     )
 
     entries = {entry.key: entry for entry in await records.entries()}
 
-    assert [entries[key].revision for key in keys] == again
+    assert [entries[key].revision for key in keys] == to_incoming
     assert {entry.value for entry in entries.values()} == {b"2"}
     with pytest.raises(WrongSequence):
         await records.put("k0", b"3", expected=revisions[0])
@@ -140,7 +140,7 @@ async def test_who_stops_waiting_is_not_published_by_itself_later(
         raise BusUnavailable("the broker is away")
 
     async def publish(number: int) -> Published:
-        async def alone() -> Published:
+        async def publish_one() -> Published:
             begun.append(number)
             await opened.wait()
             ended.append(number)
@@ -149,7 +149,7 @@ async def test_who_stops_waiting_is_not_published_by_itself_later(
         message = Outgoing(
             subject=f"{partition.name}.{number}", data=b"", msg_id=f"{partition.name}/{number}"
         )
-        return await commits.publish(message, alone)
+        return await commits.publish(message, publish_one)
 
     monkeypatch.setattr(partition.bus, "commit", refused)
     callers = [asyncio.create_task(publish(number)) for number in range(MANY)]

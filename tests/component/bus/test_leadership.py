@@ -10,9 +10,9 @@ from muster_bus import (
     Bus,
     Fence,
     Fenced,
+    KeyValueStore,
     Leadership,
     Outgoing,
-    Records,
     provision,
 )
 from muster_testing.broker import Broker
@@ -40,7 +40,7 @@ class Term:
 def candidate(bus: Bus, partition: Partition, instance: str) -> Leadership:
     return Leadership(
         bus,
-        leases=Records(bus, partition.name),
+        leases=KeyValueStore(bus, partition.name),
         key="leader",
         epoch_subject=f"{partition.name}.epoch",
         stream=partition.name,
@@ -104,7 +104,7 @@ async def test_a_leader_whose_lease_was_taken_stops_leading(
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
 
-    await Records(partition.bus, partition.name).put("leader", b"another")
+    await KeyValueStore(partition.bus, partition.name).put("leader", b"another")
 
     await eventually(lambda: term.ended == 1)
     assert not leading.leading
@@ -118,7 +118,7 @@ async def test_a_leader_that_was_busy_past_its_lease_goes_on_where_nobody_took_i
     leading = candidate(partition.bus, partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
-    leases = Records(partition.bus, partition.name)
+    leases = KeyValueStore(partition.bus, partition.name)
     before = await leases.get("leader")
     assert before is not None
 

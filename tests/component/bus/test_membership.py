@@ -2,7 +2,7 @@ from collections.abc import Awaitable, Callable
 
 import pytest_asyncio
 
-from muster_bus import BucketSpec, Bus, Membership, Records, provision
+from muster_bus import BucketSpec, Bus, KeyValueStore, Membership, provision
 from muster_bus.membership import owner_of
 from muster_testing.partition import Partition
 from muster_testing.waiting import Background, eventually
@@ -24,7 +24,9 @@ class Copy:
     def __init__(self, bus: Bus, leases: str, instance: str) -> None:
         self.bus = bus
         self.told: list[frozenset[int]] = [frozenset()]
-        self.membership = Membership(bus, leases=Records(bus, leases), group="trackers", instance=instance)
+        self.membership = Membership(
+            bus, leases=KeyValueStore(bus, leases), group="trackers", instance=instance
+        )
 
     @property
     def shards(self) -> frozenset[int]:

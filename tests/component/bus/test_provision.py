@@ -21,7 +21,7 @@ def specs(
 ) -> tuple[list[StreamSpec], list[ConsumerSpec], list[BucketSpec]]:
     streams = [StreamSpec(name=name, subjects=[f"{name}.>"], max_bytes=max_bytes)]
     consumers = [
-        ConsumerSpec(stream=name, durable=f"d{n}", filters=[f"{name}.{n}.*.x", f"{name}.{n}.*.y"], ack="all")
+        ConsumerSpec(stream=name, consumer=f"d{n}", filters=[f"{name}.{n}.*.x", f"{name}.{n}.*.y"], ack="all")
         for n in range(40)
     ]
     return streams, consumers, [BucketSpec(name=name), BucketSpec(name=f"{name}leases", ttl=True)]
@@ -50,7 +50,7 @@ async def test_what_differs_is_updated(shared_bus: Bus, fresh: str) -> None:
 async def test_what_cannot_be_updated_is_refused(shared_bus: Bus, fresh: str) -> None:
     streams, consumers, _ = specs(fresh)
     await provision(shared_bus, streams, consumers)
-    changed = ConsumerSpec(stream=fresh, durable="d0", ack="explicit")
+    changed = ConsumerSpec(stream=fresh, consumer="d0", ack="explicit")
 
     with pytest.raises(Refused):
         await provision(shared_bus, consumers=[changed])

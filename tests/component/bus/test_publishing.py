@@ -67,10 +67,10 @@ async def test_publish_once_takes_its_own_earlier_success_for_success(partition:
     outgoing = message(partition, "a", "mine", expected_last=0)
     first = await partition.bus.publish(outgoing)
 
-    again = await partition.bus.publish_once(outgoing, deadline_s=5)
+    to_incoming = await partition.bus.publish_once(outgoing, deadline_s=5)
 
-    assert again.sequence == first.sequence
-    assert again.duplicate
+    assert to_incoming.sequence == first.sequence
+    assert to_incoming.duplicate
 
 
 async def test_publish_once_tells_anothers_success_from_its_own(partition: Partition) -> None:
@@ -171,10 +171,10 @@ async def test_a_batch_that_is_committed_again_answers_as_a_duplicate(partition:
     batch = [message(partition, "a", "1"), message(partition, "b", "2")]
     first = await partition.bus.commit(batch, fence=None)
 
-    again = await partition.bus.commit(batch, fence=None)
+    to_incoming = await partition.bus.commit(batch, fence=None)
 
-    assert again.duplicate
-    assert again.sequence == first.sequence
+    assert to_incoming.duplicate
+    assert to_incoming.sequence == first.sequence
     assert await partition.bus.last_sequence(partition.name) == 2
 
 

@@ -4,16 +4,16 @@ import time
 import pytest
 import pytest_asyncio
 
-from muster_bus import BucketSpec, Bus, Records, WrongSequence, provision
+from muster_bus import BucketSpec, Bus, KeyValueStore, WrongSequence, provision
 
 
 @pytest_asyncio.fixture
-async def records(shared_bus: Bus, fresh: str) -> Records:
+async def records(shared_bus: Bus, fresh: str) -> KeyValueStore:
     await provision(shared_bus, buckets=[BucketSpec(name=fresh, ttl=True)])
-    return Records(shared_bus, fresh)
+    return KeyValueStore(shared_bus, fresh)
 
 
-async def test_a_record_is_read_with_the_revision_that_wrote_it(records: Records) -> None:
+async def test_a_record_is_read_with_the_revision_that_wrote_it(records: KeyValueStore) -> None:
     revision = await records.put("a.b", b"1")
 
     entry = await records.get("a.b")
@@ -23,7 +23,7 @@ async def test_a_record_is_read_with_the_revision_that_wrote_it(records: Records
     assert await records.get("a.c") is None
 
 
-async def test_a_record_is_replaced_only_at_the_expected_revision(records: Records) -> None:
+async def test_a_record_is_replaced_only_at_the_expected_revision(records: KeyValueStore) -> None:
     first = await records.put("a", b"1", expected=0)
     second = await records.put("a", b"2", expected=first)
 
@@ -38,7 +38,7 @@ async def test_a_record_is_replaced_only_at_the_expected_revision(records: Recor
     assert (entry.value, entry.revision) == (b"2", second)
 
 
-async def test_a_deleted_record_does_not_exist_and_can_be_created(records: Records) -> None:
+async def test_a_deleted_record_does_not_exist_and_can_be_created(records: KeyValueStore) -> None:
     revision = await records.put("a", b"1", expected=0)
     await records.delete("a", expected=revision)
 
@@ -48,7 +48,7 @@ async def test_a_deleted_record_does_not_exist_and_can_be_created(records: Recor
     assert [entry.value for entry in await records.entries()] == [b"2"]
 
 
-async def test_a_removal_is_remembered_and_may_not_be_written_over_unawares(records: Records) -> None:
+async def test_a_removal_is_remembered_and_may_not_be_written_over_unawares(records: KeyValueStore) -> None:
     assert await records.removal("a") is None
     await records.put("a", b"1", expected=0, revive=False)
     assert await records.removal("a") is None
@@ -62,7 +62,7 @@ async def test_a_removal_is_remembered_and_may_not_be_written_over_unawares(reco
     assert await records.removal("a") is None
 
 
-async def test_a_record_with_a_time_to_live_goes_away_unless_it_is_renewed(records: Records) -> None:
+async def test_a_record_with_a_time_to_live_goes_away_unless_it_is_renewed(records: KeyValueStore) -> None:
     renewed = await records.put("renewed", b"", ttl_s=1)
     await records.put("left", b"", ttl_s=1)
 
@@ -74,7 +74,7 @@ async def test_a_record_with_a_time_to_live_goes_away_unless_it_is_renewed(recor
     assert await records.get("renewed") is not None
 
 
-async def test_five_thousand_records_are_listed_at_once(records: Records) -> None:
+async def test_five_thousand_records_are_listed_at_once(records: KeyValueStore) -> None:
     for chunk in range(10):
         await asyncio.gather(*(records.put(f"k.{chunk}.{n}", b"v" * 200) for n in range(500)))
     await records.put("other", b"")
@@ -87,7 +87,7 @@ async def test_five_thousand_records_are_listed_at_once(records: Records) -> Non
     assert time.monotonic() - began < 5
 
 
-async def test_no_key_is_missing_from_a_listing_while_values_are_replaced(records: Records) -> None:
+async def test_no_key_is_missing_from_a_listing_while_values_are_replaced(records: KeyValueStore) -> None:
     keys = [f"k{n}" for n in range(300)]
     await asyncio.gather(*(records.put(key, b"0") for key in keys))
     stop = asyncio.Event()
@@ -105,12 +105,12 @@ async def test_no_key_is_missing_from_a_listing_while_values_are_replaced(record
         await writing
 
 
-async def test_an_empty_bucket_lists_nothing(records: Records) -> None:
+async def test_an_empty_bucket_lists_nothing(records: KeyValueStore) -> None:
     assert await records.entries() == []
 
 
 @pytest.mark.parametrize("key", ["", "a b", "a.*", "a.>", ".a", "a..b"])
-async def test_a_key_that_means_something_else_is_refused(records: Records, key: str) -> None:
+async def test_a_key_that_means_something_else_is_refused(records: KeyValueStore, key: str) -> None:
     with pytest.raises(ValueError, match="not a key"):
         await records.put(key, b"")
     with pytest.raises(ValueError, match="not a key"):

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest_asyncio
 
-from muster_bus import Bus, DeadLetters, Feed, Incoming, Poison
+from muster_bus import Bus, DeadLetters, Incoming, PartitionReader, Poison
 from muster_testing.broker import Broker
 from muster_testing.partition import Partition
 from muster_testing.waiting import Background, answered, eventually
@@ -31,13 +31,13 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(n) for n in range(first, last + 1)]
 
 
-def tail(bus: Bus, partition: Partition, writer: str, reader: Reader) -> Feed:
-    return Feed(
+def tail(bus: Bus, partition: Partition, writer: str, reader: Reader) -> PartitionReader:
+    return PartitionReader(
         bus,
         stream=partition.name,
-        durable=f"{partition.name}-reader",
+        consumer=f"{partition.name}-reader",
         filters=[f"{partition.name}.a", f"{partition.name}.b"],
-        floors=[writer],
+        record_writers=[writer],
         handle=reader.handle,
     )
 
@@ -45,7 +45,7 @@ def tail(bus: Bus, partition: Partition, writer: str, reader: Reader) -> Feed:
 @pytest_asyncio.fixture
 async def writer(partition: Partition) -> str:
     """The durable whose owner writes the records, which has settled nothing."""
-    return await partition.durable(
+    return await partition.consumer(
         "writer", ack="all", filters=[f"{partition.name}.a", f"{partition.name}.b"]
     )
 
@@ -123,7 +123,7 @@ async def test_a_flood_is_read_in_order_and_together(
 async def test_order_holds_when_the_broker_is_killed_in_the_middle(
     own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    writer = await own_partition.durable("writer", ack="all", filters=[f"{own_partition.name}.a"])
+    writer = await own_partition.consumer("writer", ack="all", filters=[f"{own_partition.name}.a"])
     reader = Reader()
     reading = tail(own_partition.bus, own_partition, writer, reader)
     background.start(reading.run())
@@ -151,7 +151,7 @@ async def test_what_cannot_be_read_is_set_aside_and_does_not_block(
 
     assert await reading.reaches(last.sequence, 20)
     assert reader.payloads == ["1", "3"]
-    letters = [
-        one for one in await DeadLetters(partition.bus).list() if one.durable == f"{partition.name}-reader"
+    dead_letters = [
+        one for one in await DeadLetters(partition.bus).list() if one.consumer == f"{partition.name}-reader"
     ]
-    assert [one.data for one in letters] == [b"2"]
+    assert [one.data for one in dead_letters] == [b"2"]

@@ -1,19 +1,19 @@
 import asyncio
 from collections.abc import AsyncIterator
 
-from muster_bus import BucketSpec, Bus, Change, Records, provision
+from muster_bus import BucketSpec, Bus, KeyChange, KeyValueStore, provision
 from muster_testing.broker import Broker
 from muster_testing.waiting import Background, eventually
 
 
-async def collect(changes: AsyncIterator[Change], into: list[tuple[str, bytes | None]]) -> None:
+async def collect(changes: AsyncIterator[KeyChange], into: list[tuple[str, bytes | None]]) -> None:
     async for change in changes:
         into.append((change.key, change.value))
 
 
-async def bucket(bus: Bus, name: str) -> Records:
+async def bucket(bus: Bus, name: str) -> KeyValueStore:
     await provision(bus, buckets=[BucketSpec(name=name, ttl=True)])
-    return Records(bus, name)
+    return KeyValueStore(bus, name)
 
 
 async def test_a_watch_tells_what_is_there_and_then_each_change(

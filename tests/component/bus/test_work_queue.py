@@ -12,8 +12,8 @@ from muster_bus import (
     Incoming,
     NotFound,
     Poison,
-    Queue,
     ReplayFailed,
+    WorkQueue,
     dead_letter_stream,
     provision,
 )
@@ -25,16 +25,18 @@ Connect = Callable[[], Awaitable[Bus]]
 Handler = Callable[[Incoming], Awaitable[None]]
 
 
-def queue(bus: Bus, partition: Partition, durable: str, handler: Handler, *, concurrency: int = 4) -> Queue:
-    return Queue(bus, stream=partition.name, durable=durable, handler=handler, concurrency=concurrency)
+def queue(
+    bus: Bus, partition: Partition, consumer: str, handler: Handler, *, concurrency: int = 4
+) -> WorkQueue:
+    return WorkQueue(bus, stream=partition.name, consumer=consumer, handler=handler, concurrency=concurrency)
 
 
-async def letters_of(bus: Bus, durable: str) -> list[DeadLetter]:
-    return [letter for letter in await DeadLetters(bus).list() if letter.durable == durable]
+async def letters_of(bus: Bus, consumer: str) -> list[DeadLetter]:
+    return [dead_letter for dead_letter in await DeadLetters(bus).list() if dead_letter.consumer == consumer]
 
 
 async def test_copies_share_the_work(partition: Partition, connect: Connect, background: Background) -> None:
-    durable = await partition.durable("d", ack="explicit")
+    consumer = await partition.consumer("d", ack="explicit")
     done: dict[str, list[str]] = {"one": [], "two": []}
 
     def handler(copy: str) -> Handler:
@@ -45,7 +47,7 @@ async def test_copies_share_the_work(partition: Partition, connect: Connect, bac
         return handle
 
     for copy in done:
-        background.start(queue(await connect(), partition, durable, handler(copy)).run())
+        background.start(queue(await connect(), partition, consumer, handler(copy)).run())
     payloads = [str(n) for n in range(200)]
     await partition.publish(*payloads)
     await eventually(lambda: sum(map(len, done.values())) == 200)
@@ -57,7 +59,7 @@ async def test_copies_share_the_work(partition: Partition, connect: Connect, bac
 async def test_a_message_of_a_copy_that_died_goes_to_another(
     partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="explicit", ack_wait_s=1)
+    consumer = await partition.consumer("d", ack="explicit", ack_wait_s=1)
     victim = await connect()
     stuck = asyncio.Event()
     handled: list[int] = []
@@ -69,11 +71,11 @@ async def test_a_message_of_a_copy_that_died_goes_to_another(
     async def handle(incoming: Incoming) -> None:
         handled.append(incoming.delivered)
 
-    background.start(queue(victim, partition, durable, hang).run())
+    background.start(queue(victim, partition, consumer, hang).run())
     await partition.publish("1")
     await asyncio.wait_for(stuck.wait(), 10)
     await victim.close()
-    background.start(queue(await connect(), partition, durable, handle).run())
+    background.start(queue(await connect(), partition, consumer, handle).run())
 
     await eventually(lambda: handled == [2])
 
@@ -81,7 +83,7 @@ async def test_a_message_of_a_copy_that_died_goes_to_another(
 async def test_a_copy_that_is_stopped_puts_back_what_it_had(
     partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await partition.durable("d", ack="explicit", ack_wait_s=30)
+    consumer = await partition.consumer("d", ack="explicit", ack_wait_s=30)
     stuck = asyncio.Event()
     handled: list[str] = []
 
@@ -92,17 +94,17 @@ async def test_a_copy_that_is_stopped_puts_back_what_it_had(
     async def handle(incoming: Incoming) -> None:
         handled.append(incoming.data.decode())
 
-    stopping = background.start(queue(await connect(), partition, durable, hang, concurrency=1).run())
+    stopping = background.start(queue(await connect(), partition, consumer, hang, concurrency=1).run())
     await partition.publish("1", "2", "3")
     await asyncio.wait_for(stuck.wait(), 10)
     stopping.cancel()
-    background.start(queue(await connect(), partition, durable, handle).run())
+    background.start(queue(await connect(), partition, consumer, handle).run())
 
     await eventually(lambda: sorted(handled) == ["1", "2", "3"], timeout_s=10)
 
 
 async def test_a_long_handler_is_not_disturbed(partition: Partition, background: Background) -> None:
-    durable = await partition.durable("d", ack="explicit", ack_wait_s=2)
+    consumer = await partition.consumer("d", ack="explicit", ack_wait_s=2)
     started: list[int] = []
     finished = asyncio.Event()
 
@@ -111,7 +113,7 @@ async def test_a_long_handler_is_not_disturbed(partition: Partition, background:
         await asyncio.sleep(4)
         finished.set()
 
-    background.start(queue(partition.bus, partition, durable, handle).run())
+    background.start(queue(partition.bus, partition, consumer, handle).run())
     await partition.publish("1")
     await asyncio.wait_for(finished.wait(), 20)
 
@@ -121,7 +123,7 @@ async def test_a_long_handler_is_not_disturbed(partition: Partition, background:
 async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable(f"{partition.name}-d", ack="explicit", max_deliver=3)
+    consumer = await partition.consumer(f"{partition.name}-d", ack="explicit", max_deliver=3)
     deliveries: list[int] = []
 
     async def handle(incoming: Incoming) -> None:
@@ -129,19 +131,21 @@ async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
             deliveries.append(incoming.delivered)
             raise ZeroDivisionError("by zero")
 
-    background.start(queue(partition.bus, partition, durable, handle).run())
+    background.start(queue(partition.bus, partition, consumer, handle).run())
     await partition.publish("good", "bad")
-    letters = await answered(lambda: letters_of(partition.bus, durable))
-    await answered(lambda: partition.settled(durable))
+    dead_letters = await answered(lambda: letters_of(partition.bus, consumer))
+    await answered(lambda: partition.settled(consumer))
 
     assert deliveries == [1, 2, 3]
-    assert [(letter.data, letter.reason) for letter in letters] == [(b"bad", "ZeroDivisionError: by zero")]
+    assert [(dead_letter.data, dead_letter.reason) for dead_letter in dead_letters] == [
+        (b"bad", "ZeroDivisionError: by zero")
+    ]
 
 
 async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_is_mended(
     partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await partition.durable(f"{partition.name}-d", ack="explicit")
+    consumer = await partition.consumer(f"{partition.name}-d", ack="explicit")
     mended = False
     handled: list[tuple[bytes, bool, str]] = []
 
@@ -150,66 +154,66 @@ async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_
             raise Poison("cannot be read")
         handled.append((incoming.data, incoming.replayed, incoming.msg_id))
 
-    background.start(queue(await connect(), partition, durable, handle).run())
+    background.start(queue(await connect(), partition, consumer, handle).run())
     await partition.publish("1")
-    letters = await answered(lambda: letters_of(partition.bus, durable))
+    dead_letters = await answered(lambda: letters_of(partition.bus, consumer))
     operator = DeadLetters(partition.bus)
 
     with pytest.raises(ReplayFailed, match="cannot be read"):
-        await operator.replay(letters[0].sequence)
-    assert len(await letters_of(partition.bus, durable)) == 1
+        await operator.replay(dead_letters[0].sequence)
+    assert len(await letters_of(partition.bus, consumer)) == 1
     mended = True
-    await operator.replay(letters[0].sequence)
+    await operator.replay(dead_letters[0].sequence)
 
     assert handled == [(b"1", True, f"{partition.name}/a/1")]
-    assert await letters_of(partition.bus, durable) == []
+    assert await letters_of(partition.bus, consumer) == []
     assert await partition.bus.last_sequence(partition.name) == 1
 
 
 async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(partition: Partition) -> None:
     operator = DeadLetters(partition.bus)
-    durable = f"{partition.name}-nobody"
+    consumer = f"{partition.name}-nobody"
     await operator.put(
-        Incoming(subject="x", data=b"1", stream=partition.name, stream_sequence=1), durable, "why"
+        Incoming(subject="x", data=b"1", stream=partition.name, stream_sequence=1), consumer, "why"
     )
     await operator.put(
-        Incoming(subject="x", data=b"1", stream=partition.name, stream_sequence=1), durable, "again"
+        Incoming(subject="x", data=b"1", stream=partition.name, stream_sequence=1), consumer, "again"
     )
-    letters = await letters_of(partition.bus, durable)
-    assert [letter.reason for letter in letters] == ["why"]
+    dead_letters = await letters_of(partition.bus, consumer)
+    assert [dead_letter.reason for dead_letter in dead_letters] == ["why"]
 
     with pytest.raises(BusUnavailable):
-        await operator.replay(letters[0].sequence)
-    assert len(await letters_of(partition.bus, durable)) == 1
-    await operator.discard(letters[0].sequence)
-    await operator.discard(letters[0].sequence)
+        await operator.replay(dead_letters[0].sequence)
+    assert len(await letters_of(partition.bus, consumer)) == 1
+    await operator.discard(dead_letters[0].sequence)
+    await operator.discard(dead_letters[0].sequence)
 
-    assert await letters_of(partition.bus, durable) == []
-    assert await operator.get(letters[0].sequence) is None
+    assert await letters_of(partition.bus, consumer) == []
+    assert await operator.get(dead_letters[0].sequence) is None
 
 
 async def test_letters_go_where_the_stream_keeps_them(bus: Bus) -> None:
-    letters = DeadLetters(bus, stream="LETTERS")
+    dead_letters = DeadLetters(bus, stream="LETTERS")
     incoming = Incoming(subject="x", data=b"1", stream="X", stream_sequence=1)
     with pytest.raises(NotFound):
-        await letters.put(incoming, "reader", "why")
+        await dead_letters.put(incoming, "reader", "why")
 
     await provision(bus, streams=[dead_letter_stream("LETTERS", "a.prefix.of.its.own")])
-    await letters.put(incoming, "reader", "why")
+    await dead_letters.put(incoming, "reader", "why")
 
-    assert [letter.data for letter in await letters.list()] == [b"1"]
+    assert [dead_letter.data for dead_letter in await dead_letters.list()] == [b"1"]
     assert await bus.last("LETTERS", "a.prefix.of.its.own.reader.X.1") is not None
 
 
 async def test_a_large_payload_is_set_aside_too_and_found_again(partition: Partition) -> None:
     payload = "x" * 900_000
     published = await partition.publish(payload)
-    durable = f"{partition.name}-d"
+    consumer = f"{partition.name}-d"
     last = await partition.bus.last(partition.name, f"{partition.name}.a")
     assert last is not None
 
-    await DeadLetters(partition.bus).put(last, durable, "too much")
-    listed = await letters_of(partition.bus, durable)
+    await DeadLetters(partition.bus).put(last, consumer, "too much")
+    listed = await letters_of(partition.bus, consumer)
     whole = await DeadLetters(partition.bus).get(listed[0].sequence)
 
     assert not listed[0].whole
@@ -220,7 +224,7 @@ async def test_a_large_payload_is_set_aside_too_and_found_again(partition: Parti
 async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter(
     partition: Partition, connect: Connect, background: Background
 ) -> None:
-    durable = await partition.durable(f"{partition.name}-d", ack="explicit", ack_wait_s=1, max_deliver=1)
+    consumer = await partition.consumer(f"{partition.name}-d", ack="explicit", ack_wait_s=1, max_deliver=1)
 
     async def hang(_: Incoming) -> None:
         taken.set()
@@ -231,21 +235,21 @@ async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter
 
     taken = asyncio.Event()
     victim = await connect()
-    background.start(queue(victim, partition, durable, hang).run())
+    background.start(queue(victim, partition, consumer, hang).run())
     await partition.publish("deadly")
     await asyncio.wait_for(taken.wait(), 10)
     await victim.close()
-    background.start(queue(await connect(), partition, durable, handle).run())
+    background.start(queue(await connect(), partition, consumer, handle).run())
 
-    letters = await answered(lambda: letters_of(partition.bus, durable))
-    assert letters[0].data == b"deadly"
-    assert "abandoned by the broker after 1 deliveries" in letters[0].reason
+    dead_letters = await answered(lambda: letters_of(partition.bus, consumer))
+    assert dead_letters[0].data == b"deadly"
+    assert "abandoned by the broker after 1 deliveries" in dead_letters[0].reason
 
 
 async def test_an_unavailable_bus_never_counts_as_poison(
     partition: Partition, background: Background
 ) -> None:
-    durable = await partition.durable(f"{partition.name}-d", ack="explicit", max_deliver=2, ack_wait_s=2)
+    consumer = await partition.consumer(f"{partition.name}-d", ack="explicit", max_deliver=2, ack_wait_s=2)
     deliveries: list[int] = []
 
     async def handle(incoming: Incoming) -> None:
@@ -253,24 +257,24 @@ async def test_an_unavailable_bus_never_counts_as_poison(
         if len(deliveries) < 5:
             raise BusUnavailable("for a while")
 
-    background.start(queue(partition.bus, partition, durable, handle).run())
+    background.start(queue(partition.bus, partition, consumer, handle).run())
     await partition.publish("1")
 
     await eventually(lambda: deliveries == [1, 1, 1, 1, 1])
-    await answered(lambda: partition.settled(durable))
-    assert await letters_of(partition.bus, durable) == []
+    await answered(lambda: partition.settled(consumer))
+    assert await letters_of(partition.bus, consumer) == []
 
 
 async def test_a_queue_survives_a_restart_of_the_broker(
     own_partition: Partition, broker: Broker, background: Background
 ) -> None:
-    durable = await own_partition.durable("d", ack="explicit")
+    consumer = await own_partition.consumer("d", ack="explicit")
     handled: set[str] = set()
 
     async def handle(incoming: Incoming) -> None:
         handled.add(incoming.data.decode())
 
-    background.start(queue(own_partition.bus, own_partition, durable, handle).run())
+    background.start(queue(own_partition.bus, own_partition, consumer, handle).run())
     await own_partition.publish("1")
     await eventually(lambda: handled == {"1"})
     await broker.restart()

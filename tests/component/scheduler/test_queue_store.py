@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from muster_bus import BucketSpec, Bus, BusUnavailable, Fenced, Records, provision
+from muster_bus import BucketSpec, Bus, BusUnavailable, Fenced, KeyValueStore, provision
 from muster_core.models import QueueSpec
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
 from muster_scheduler.queues import ConcurrentUpdate, QueueStore
@@ -18,22 +18,22 @@ POOL = "local"
 
 
 @pytest_asyncio.fixture
-async def records(shared_bus: Bus, fresh: str) -> Records:
+async def records(shared_bus: Bus, fresh: str) -> KeyValueStore:
     await provision(shared_bus, buckets=[BucketSpec(name=fresh)])
-    return Records(shared_bus, fresh)
+    return KeyValueStore(shared_bus, fresh)
 
 
 def version(number: int, *names: str) -> QueuesRecord:
     return QueuesRecord(queues=tuple(QueueSpec(name=name) for name in names), version=number)
 
 
-async def leader(records: Records, epoch: int, initial: QueuesRecord = NO_QUEUES) -> QueueStore:
+async def leader(records: KeyValueStore, epoch: int, initial: QueuesRecord = NO_QUEUES) -> QueueStore:
     store = QueueStore(records=records, pool=POOL, epoch=epoch, initial=initial)
     await store.acquire()
     return store
 
 
-async def stored(records: Records) -> QueuesRecord:
+async def stored(records: KeyValueStore) -> QueuesRecord:
     entry = await records.get(POOL)
     assert entry is not None
     return decode_queues(entry.value)
@@ -55,21 +55,21 @@ async def followed(store: QueueStore) -> AsyncGenerator[asyncio.Event]:
         await asyncio.gather(task, return_exceptions=True)
 
 
-async def test_a_new_pool_has_no_queues(records: Records) -> None:
+async def test_a_new_pool_has_no_queues(records: KeyValueStore) -> None:
     store = await leader(records, 1)
 
     assert (store.current.queues, store.current.version, store.fault) == ((), 0, "")
     assert (await stored(records)).epoch == 1
 
 
-async def test_stored_queues_are_current_in_the_next_term(records: Records) -> None:
+async def test_stored_queues_are_current_in_the_next_term(records: KeyValueStore) -> None:
     await (await leader(records, 1)).store(version(1, "a"))
 
     store = await leader(records, 2)
     assert (store.current.version, [one.name for one in store.current.queues]) == (1, ["a"])
 
 
-async def test_a_deposed_leader_cannot_write(records: Records) -> None:
+async def test_a_deposed_leader_cannot_write(records: KeyValueStore) -> None:
     old = await leader(records, 1)
     await old.store(version(1, "a"))
     new = await leader(records, 2)
@@ -82,7 +82,7 @@ async def test_a_deposed_leader_cannot_write(records: Records) -> None:
     assert [one.name for one in (await stored(records)).queues] == ["c"]
 
 
-async def test_a_leader_overtaken_before_its_first_read_is_fenced(records: Records) -> None:
+async def test_a_leader_overtaken_before_its_first_read_is_fenced(records: KeyValueStore) -> None:
     await leader(records, 2)
 
     with pytest.raises(Fenced):
@@ -90,9 +90,9 @@ async def test_a_leader_overtaken_before_its_first_read_is_fenced(records: Recor
 
 
 async def test_a_write_with_a_lost_response_is_recognised(
-    records: Records, shared_bus: Bus, fresh: str
+    records: KeyValueStore, shared_bus: Bus, fresh: str
 ) -> None:
-    class Losing(Records):
+    class Losing(KeyValueStore):
         """Records whose acknowledgements are lost."""
 
         lose = False
@@ -121,9 +121,9 @@ async def test_a_write_with_a_lost_response_is_recognised(
 
 
 async def test_a_write_that_was_not_stored_may_be_repeated(
-    records: Records, shared_bus: Bus, fresh: str
+    records: KeyValueStore, shared_bus: Bus, fresh: str
 ) -> None:
-    class Away(Records):
+    class Away(KeyValueStore):
         away = False
 
         async def put(
@@ -150,7 +150,7 @@ async def test_a_write_that_was_not_stored_may_be_repeated(
     assert store.current.version == 1
 
 
-async def test_a_manual_write_is_followed_and_not_overwritten_unseen(records: Records) -> None:
+async def test_a_manual_write_is_followed_and_not_overwritten_unseen(records: KeyValueStore) -> None:
     store = await leader(records, 1)
     await records.put(POOL, encode_queues(version(7, "by-hand")))
 
@@ -167,7 +167,9 @@ async def test_a_manual_write_is_followed_and_not_overwritten_unseen(records: Re
 @pytest.mark.parametrize(
     "value", [b"{", b"{}", encode_queues(version(9, "x", "x")), b'{"queues":[{"name":"a","weight":"much"}]}']
 )
-async def test_unreadable_queues_leave_the_last_valid_ones_current(records: Records, value: bytes) -> None:
+async def test_unreadable_queues_leave_the_last_valid_ones_current(
+    records: KeyValueStore, value: bytes
+) -> None:
     store = await leader(records, 1)
     await store.store(version(1, "a"))
     async with followed(store), asyncio.timeout(15):
@@ -187,7 +189,7 @@ async def test_unreadable_queues_leave_the_last_valid_ones_current(records: Reco
     assert (next_one.fault, (await stored(records)).version) == ("", 2)
 
 
-async def test_a_removed_record_is_a_fault(records: Records) -> None:
+async def test_a_removed_record_is_a_fault(records: KeyValueStore) -> None:
     store = await leader(records, 1)
     await store.store(version(1, "a"))
     async with followed(store) as changed, asyncio.timeout(15):

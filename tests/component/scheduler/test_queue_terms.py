@@ -15,7 +15,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from muster_bus import Bus, BusSettings, Records
+from muster_bus import Bus, BusSettings, KeyValueStore
 from muster_core import events
 from muster_core.models import Job, Node, QueueSpec, ResourceLimits, Resources, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, POD_LAUNCHER, QUEUES_BUCKET, SPEC_VALIDATOR
@@ -86,12 +86,12 @@ async def scheduler(broker: Broker, name: str = "one") -> AsyncGenerator[Schedul
 
 
 @pytest.fixture
-async def pool(broker: Broker, bus: Bus) -> Records:
+async def pool(broker: Broker, bus: Bus) -> KeyValueStore:
     """A pool of one node with four CPUs, and the bucket of its queues."""
     await provision_bus(BusSettings(url=broker.url))
     node = Node(name="n1", allocatable=Resources(cpu=4000, memory=1 << 33, extended={"pods": 100}))
     await bus.publish_once(pool_message(events.NodeChanged(pool=POOL, node=node), source=POD_LAUNCHER))
-    return Records(bus, QUEUES_BUCKET)
+    return KeyValueStore(bus, QUEUES_BUCKET)
 
 
 async def submit(bus: Bus, name: str, *, queue: str, cpu: int) -> str:
@@ -124,7 +124,7 @@ def application(*specs: queue_service_pb2.QueueSpec, request_id: str = "") -> pb
     return pb.ApplyPoolQueuesRequest(queues=specs, request_id=request_id, applied_by="ann")
 
 
-async def test_a_term_starts_with_the_current_queues(broker: Broker, bus: Bus, pool: Records) -> None:
+async def test_a_term_starts_with_the_current_queues(broker: Broker, bus: Bus, pool: KeyValueStore) -> None:
     await pool.put(POOL, encode_queues(QueuesRecord(queues=(LIMITED,), version=3, applied_by="ann")))
     too_large = await submit(bus, "too-large", queue="tight", cpu=2000)
     small = await submit(bus, "small", queue="tight", cpu=1000)
@@ -159,7 +159,9 @@ async def scraped(copy: Scheduler) -> str:
     return await asyncio.to_thread(read)
 
 
-async def test_a_paused_leader_changes_nothing_after_its_succession(broker: Broker, pool: Records) -> None:
+async def test_a_paused_leader_changes_nothing_after_its_succession(
+    broker: Broker, pool: KeyValueStore
+) -> None:
     async with AsyncExitStack() as stack:
         old = await stack.enter_async_context(scheduler(broker, "old"))
         await old.says("leading")
@@ -192,7 +194,7 @@ async def test_a_paused_leader_changes_nothing_after_its_succession(broker: Brok
 
 
 async def test_a_request_handled_before_the_leader_died_is_not_handled_twice(
-    broker: Broker, pool: Records
+    broker: Broker, pool: KeyValueStore
 ) -> None:
     request = application(queue_service_pb2.QueueSpec(name="a", weight=2), request_id="r-1")
     async with scheduler(broker, "old") as old, old.stub() as calculate_with:
@@ -207,7 +209,9 @@ async def test_a_request_handled_before_the_leader_died_is_not_handled_twice(
     assert after.changes[0].kind == queue_service_pb2.QUEUE_CHANGE_KIND_CREATED
 
 
-async def test_unreadable_queues_do_not_stop_scheduling(broker: Broker, bus: Bus, pool: Records) -> None:
+async def test_unreadable_queues_do_not_stop_scheduling(
+    broker: Broker, bus: Bus, pool: KeyValueStore
+) -> None:
     await pool.put(POOL, b"{")
     placed = await submit(bus, "any", queue="tight", cpu=2000)
     async with scheduler(broker) as one, one.stub() as calculate_with:

@@ -115,9 +115,9 @@ async def test_the_bus_is_counted(server: HttpServer, metrics: Metrics):
 
     for line in (
         'muster_bus_published_total{stream="JOBS"} 1.0',
-        'muster_bus_redelivered_total{durable="scheduler"} 1.0',
-        'muster_bus_dead_lettered_total{durable="scheduler"} 1.0',
-        'muster_bus_lag{durable="scheduler"} 7.0',
+        'muster_bus_redelivered_total{consumer="scheduler"} 1.0',
+        'muster_bus_dead_lettered_total{consumer="scheduler"} 1.0',
+        'muster_bus_lag{consumer="scheduler"} 7.0',
         "muster_bus_reconnected_total 1.0",
         "muster_bus_refused_total 1.0",
     ):

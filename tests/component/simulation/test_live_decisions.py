@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager
 
 import pytest
 
-from muster_bus import Bus, BusSettings, Stretch, read_stretch
+from muster_bus import Bus, BusSettings, StreamRange, read_range
 from muster_core import events
 from muster_core.models import Node, Resources
 from muster_core.simulation import JournalEntry, NodeObserved, replay
@@ -56,8 +56,8 @@ async def scheduler(bus_url: str) -> AsyncGenerator[None]:
 async def stream_of(bus: Bus) -> list[events.StoredEvent]:
     """Every event of jobs, in order."""
     through = await bus.last_sequence(JOBS_STREAM)
-    stretch = Stretch(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=through)
-    return [read_job_event(incoming) async for chunk in read_stretch(bus, stretch) for incoming in chunk]
+    stretch = StreamRange(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=through)
+    return [read_job_event(incoming) async for chunk in read_range(bus, stretch) for incoming in chunk]
 
 
 @pytest.mark.timeout(180)

@@ -9,15 +9,15 @@ from contextlib import asynccontextmanager
 import pytest
 import pytest_asyncio
 
-from muster_bus import BucketSpec, Bus, Records, provision
+from muster_bus import BucketSpec, Bus, KeyValueStore, provision
 from muster_formats.defaults import CategoryDefaults, PlatformDefaults
 from muster_spec_validator.defaults import NONE_APPLIED, Applied, DefaultsBucket, DefaultsSuperseded
 
 
 @pytest_asyncio.fixture
-async def records(shared_bus: Bus, fresh: str) -> Records:
+async def records(shared_bus: Bus, fresh: str) -> KeyValueStore:
     await provision(shared_bus, buckets=[BucketSpec(name=fresh)])
-    return Records(shared_bus, fresh)
+    return KeyValueStore(shared_bus, fresh)
 
 
 @asynccontextmanager
@@ -35,12 +35,12 @@ def pool(name: str) -> PlatformDefaults:
     return PlatformDefaults(experiments=CategoryDefaults(node_selector={"pool": name}))
 
 
-async def test_before_the_first_application_there_are_no_defaults(records: Records) -> None:
+async def test_before_the_first_application_there_are_no_defaults(records: KeyValueStore) -> None:
     async with following(DefaultsBucket(records)) as copy:
         assert await copy.current() == NONE_APPLIED
 
 
-async def test_applied_defaults_have_a_version_and_an_author(records: Records) -> None:
+async def test_applied_defaults_have_a_version_and_an_author(records: KeyValueStore) -> None:
     copy = DefaultsBucket(records)
     applied = await copy.store(pool("a"), by="ann", over=0)
 
@@ -49,14 +49,14 @@ async def test_applied_defaults_have_a_version_and_an_author(records: Records) -
     assert await copy.current() == applied
 
 
-async def test_an_instance_reads_the_defaults_before_it_validates(records: Records) -> None:
+async def test_an_instance_reads_the_defaults_before_it_validates(records: KeyValueStore) -> None:
     await DefaultsBucket(records).store(pool("a"), by="ann", over=0)
 
     async with following(DefaultsBucket(records)) as copy:
         assert (await copy.current()).defaults == pool("a")
 
 
-async def test_another_instance_follows_the_defaults(records: Records) -> None:
+async def test_another_instance_follows_the_defaults(records: KeyValueStore) -> None:
     async with following(DefaultsBucket(records)) as copy:
         await copy.current()
         await DefaultsBucket(records).store(pool("a"), by="ann", over=0)
@@ -65,7 +65,7 @@ async def test_another_instance_follows_the_defaults(records: Records) -> None:
                 await asyncio.sleep(0.02)
 
 
-async def test_of_two_concurrent_applications_one_is_superseded(records: Records) -> None:
+async def test_of_two_concurrent_applications_one_is_superseded(records: KeyValueStore) -> None:
     one, other = DefaultsBucket(records), DefaultsBucket(records)
 
     results = await asyncio.gather(
@@ -80,7 +80,7 @@ async def test_of_two_concurrent_applications_one_is_superseded(records: Records
     assert len(await records.entries()) == 1
 
 
-async def test_earlier_versions_can_be_read(records: Records) -> None:
+async def test_earlier_versions_can_be_read(records: KeyValueStore) -> None:
     copy = DefaultsBucket(records)
     await copy.store(pool("a"), by="ann", over=0)
     await copy.store(pool("b"), by="bob", over=1)
@@ -93,7 +93,7 @@ async def test_earlier_versions_can_be_read(records: Records) -> None:
 
 
 async def test_an_unreadable_version_leaves_the_previous_one_current(
-    records: Records, caplog: pytest.LogCaptureFixture
+    records: KeyValueStore, caplog: pytest.LogCaptureFixture
 ) -> None:
     copy = DefaultsBucket(records)
     await copy.store(pool("a"), by="ann", over=0)
@@ -104,7 +104,7 @@ async def test_an_unreadable_version_leaves_the_previous_one_current(
 
 
 async def test_an_application_is_answered_with_its_own_version(
-    records: Records,
+    records: KeyValueStore,
 ) -> None:
     class Overtaken(DefaultsBucket):
         """A copy that another one overtakes between the write and the answer."""

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest_asyncio
 
-from muster_bus import BucketSpec, Bus, Records, provision
+from muster_bus import BucketSpec, Bus, KeyValueStore, provision
 from muster_core.events import JobRejected, JobSubmitted, JobValidated, StoredEvent
 from muster_core.models import Job, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, SPEC_VALIDATOR, STREAMS
@@ -33,7 +33,7 @@ class NoTelemetry:
 @pytest_asyncio.fixture
 async def defaults(shared_bus: Bus, fresh: str) -> DefaultsBucket:
     await provision(shared_bus, streams=STREAMS, buckets=[BucketSpec(name=fresh)])
-    return DefaultsBucket(Records(shared_bus, fresh))
+    return DefaultsBucket(KeyValueStore(shared_bus, fresh))
 
 
 def pool(name: str) -> PlatformDefaults:

@@ -7,7 +7,7 @@ import time
 import msgspec
 import pytest_asyncio
 
-from muster_bus import BucketSpec, Bus, Records, provision
+from muster_bus import BucketSpec, Bus, KeyValueStore, provision
 from muster_core.models import JobRecord
 from muster_events.codec import decode_record
 from muster_events.subjects import record_key
@@ -18,9 +18,9 @@ US = 1_000_000
 
 
 @pytest_asyncio.fixture
-async def records(shared_bus: Bus, fresh: str) -> Records:
+async def records(shared_bus: Bus, fresh: str) -> KeyValueStore:
     await provision(shared_bus, buckets=[BucketSpec(name=fresh)])
-    return Records(shared_bus, fresh)
+    return KeyValueStore(shared_bus, fresh)
 
 
 def record(*, applied_sequence: int = 1, submitted_s_ago: float = 60) -> JobRecord:
@@ -35,7 +35,7 @@ def later(known: JobRecord) -> JobRecord:
     return msgspec.structs.replace(known, applied_sequence=known.applied_sequence + 1)
 
 
-async def test_a_job_deleted_by_another_instance_is_not_restored(records: Records) -> None:
+async def test_a_job_deleted_by_another_instance_is_not_restored(records: KeyValueStore) -> None:
     stale, owner = RecordStore(records), RecordStore(records)
     known = record()
     assert await stale.write(known)
@@ -47,7 +47,7 @@ async def test_a_job_deleted_by_another_instance_is_not_restored(records: Record
     assert await records.entries() == []
 
 
-async def test_an_instance_without_the_record_does_not_restore_a_deleted_job(records: Records) -> None:
+async def test_an_instance_without_the_record_does_not_restore_a_deleted_job(records: KeyValueStore) -> None:
     owner = RecordStore(records)
     known = record()
     assert await owner.write(known)
@@ -57,7 +57,7 @@ async def test_an_instance_without_the_record_does_not_restore_a_deleted_job(rec
     assert await records.entries() == []
 
 
-async def test_a_job_submitted_again_after_its_deletion_is_stored(records: Records) -> None:
+async def test_a_job_submitted_again_after_its_deletion_is_stored(records: KeyValueStore) -> None:
     store = RecordStore(records)
     assert await store.write(record())
     await store.remove(JOB_ID)
@@ -70,7 +70,7 @@ async def test_a_job_submitted_again_after_its_deletion_is_stored(records: Recor
     assert decode_record(entry.value) == later(anew)
 
 
-async def test_a_newer_record_of_another_instance_is_kept(records: Records) -> None:
+async def test_a_newer_record_of_another_instance_is_kept(records: KeyValueStore) -> None:
     stale, owner = RecordStore(records), RecordStore(records)
     known = record()
     assert await stale.write(known)

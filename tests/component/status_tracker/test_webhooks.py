@@ -241,29 +241,29 @@ async def test_undeliverable_notifications_are_dead_lettered_and_replayed(
     hook.answer = lambda body: 422 if b'"phase":"Submitted"' in body else 500
     await tracker.start(receiver(hook, attempts=3))
     job_id = await jobs.submit("demo")
-    letters = DeadLetters(bus)
+    dead_letters = DeadLetters(bus)
 
     async def both() -> list[int]:
-        found = await letters.list()
+        found = await dead_letters.list()
         return [dead_letter.sequence for dead_letter in found] if len(found) == 2 else []
 
     refused, exhausted = await answered(both)
     assert [r.answer for r in hook.received] == [422, 500, 500, 500]
-    dead_letter = await letters.get(exhausted)
+    dead_letter = await dead_letters.get(exhausted)
     assert dead_letter is not None
-    assert (dead_letter.durable, dead_letter.reason, dead_letter.delivered) == (
+    assert (dead_letter.consumer, dead_letter.reason, dead_letter.delivered) == (
         "webhook-ci",
         "the receiver responded with 500",
         3,
     )
 
     with pytest.raises(ReplayFailed, match="the receiver responded with 422"):
-        await letters.replay(refused)
+        await dead_letters.replay(refused)
     hook.answer = lambda _: 200
-    await letters.replay(refused)
-    await letters.replay(exhausted)
+    await dead_letters.replay(refused)
+    await dead_letters.replay(exhausted)
     assert hook.phases_of(job_id) == ["Submitted", "Queued"]
-    assert await letters.list() == []
+    assert await dead_letters.list() == []
 
 
 async def test_a_receiver_that_responds_with_410_gets_no_more_requests(

@@ -12,7 +12,7 @@ from muster_core import events
 from muster_core.models import Node, Reason, Resources
 from muster_events.catalogue import (
     BUCKETS,
-    DURABLES,
+    CONSUMERS,
     EVENTS,
     GATEWAY,
     JOBS_STREAM,
@@ -68,9 +68,9 @@ def pattern(spec: EventSpec) -> str:
     return ".".join("*" if part.startswith("{") else part for part in spec.subject.split("."))
 
 
-def reads(durable: ConsumerSpec, subject: str) -> bool:
+def reads(consumer: ConsumerSpec, subject: str) -> bool:
     """Whether a durable delivers a subject."""
-    return any(covers(wanted, subject) for wanted in durable.filters)
+    return any(covers(wanted, subject) for wanted in consumer.filters)
 
 
 def test_every_event_stands_in_the_catalogue_once_with_its_one_writer() -> None:
@@ -122,23 +122,23 @@ def test_the_codec_sends_each_event_where_the_catalogue_says() -> None:
             assert covers(pattern(spec), job_subject("j-abcdefghijklmnop", spec.name))
 
 
-@pytest.mark.parametrize("durable", DURABLES, ids=lambda durable: durable.durable)
-def test_a_durable_asks_for_what_its_stream_has(durable: ConsumerSpec) -> None:
-    [stream] = [s for s in STREAMS if s.name == durable.stream]
+@pytest.mark.parametrize("consumer", CONSUMERS, ids=lambda consumer: consumer.consumer)
+def test_a_consumer_asks_for_what_its_stream_has(consumer: ConsumerSpec) -> None:
+    [stream] = [s for s in STREAMS if s.name == consumer.stream]
 
-    assert durable.filters
-    assert all(any(covers(subject, wanted) for subject in stream.subjects) for wanted in durable.filters)
+    assert consumer.filters
+    assert all(any(covers(subject, wanted) for subject in stream.subjects) for wanted in consumer.filters)
 
 
 def test_submissions_wait_for_spec_validator() -> None:
     [submitted] = [spec for spec in EVENTS if spec.name == "JobSubmitted"]
 
-    assert len([d for d in DURABLES if d.durable == SPEC_VALIDATOR and reads(d, pattern(submitted))]) == 1
+    assert len([d for d in CONSUMERS if d.consumer == SPEC_VALIDATOR and reads(d, pattern(submitted))]) == 1
 
 
 def test_the_writer_of_the_records_has_one_durable_for_every_job() -> None:
     """The other readers rebuild from the records, so they have no place of their own to remember."""
-    writers = [d for d in DURABLES if d.durable in RECORD_WRITERS]
+    writers = [d for d in CONSUMERS if d.consumer in RECORD_WRITERS]
 
     for spec in EVENTS:
         if spec.stream == JOBS_STREAM:
@@ -149,7 +149,7 @@ def test_the_writer_of_the_records_has_one_durable_for_every_job() -> None:
 
 def test_readers_have_names_of_their_own() -> None:
     names = [
-        *(d.durable for d in DURABLES),
+        *(d.consumer for d in CONSUMERS),
         *(partition_reader(POD_LAUNCHER, partition) for partition in range(PARTITIONS)),
         *(pool_reader(service, pool) for service in (SCHEDULER, SCALER) for pool in ("a", "b")),
     ]

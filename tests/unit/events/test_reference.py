@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from muster_events.catalogue import BUCKETS, DURABLES, EVENTS, STREAMS
+from muster_events.catalogue import BUCKETS, CONSUMERS, EVENTS, STREAMS
 from muster_events.reference import asyncapi, markdown
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -82,7 +82,7 @@ def test_the_page_names_every_event_stream_durable_and_bucket() -> None:
     for spec in EVENTS:
         assert f"### {spec.name}\n" in page
         assert f"| `{spec.name}` | {spec.writer} | {', '.join(spec.readers)} |" in page
-    for name in (*(s.name for s in STREAMS), *(d.durable for d in DURABLES), *(b.name for b in BUCKETS)):
+    for name in (*(s.name for s in STREAMS), *(d.consumer for d in CONSUMERS), *(b.name for b in BUCKETS)):
         assert f"\n| {name} |" in page
 
 

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_bus.errors import Poison
+from muster_bus.key_value import Entry
 from muster_bus.messages import Incoming
-from muster_bus.records import Entry
 from muster_core import events
 from muster_core.models import Job, JobRecord, Phase, Reason
 from muster_events.codec import encode_record

@@ -240,7 +240,9 @@ class Deliveries:
     async def replay(self) -> None:
         """Deliver again, once each, the dead letters that an operator replays; any instance may. Runs until cancelled."""
         requested = asyncio.Event()
-        replays = Replays(bus=self._bus, letters=self._dead_letters, durable=self._reader, wake=requested.set)
+        replays = Replays(
+            bus=self._bus, dead_letters=self._dead_letters, consumer=self._reader, wake=requested.set
+        )
         async with replays:
             while True:
                 await requested.wait()

@@ -12,7 +12,7 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import aclosing, contextmanager, suppress
 
-from muster_bus import Bus, BusError, Incoming, Stretch, read_stretch
+from muster_bus import Bus, BusError, Incoming, StreamRange, read_range
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import UnreadableEvent, read_job_event
@@ -126,13 +126,13 @@ class PartitionNotifier:
         queues: dict[str, asyncio.Task[None]] = {}
         while True:
             wakeup.clear()
-            stretch = Stretch(
+            stretch = StreamRange(
                 stream=JOBS_STREAM,
                 filters=partition_events(self._partition),
                 after=pending.read_through,
                 through=await self._bus.last_sequence(JOBS_STREAM),
             )
-            async with aclosing(read_stretch(self._bus, stretch)) as chunks:
+            async with aclosing(read_range(self._bus, stretch)) as chunks:
                 async for chunk in chunks:
                     for incoming in chunk:
                         notification = await self._notification(changes, incoming)

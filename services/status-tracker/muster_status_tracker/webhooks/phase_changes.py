@@ -10,7 +10,7 @@ import logging
 from collections import OrderedDict
 from typing import Protocol
 
-from muster_bus import Bus, Records, Stretch, read_stretch
+from muster_bus import Bus, KeyValueStore, StreamRange, read_range
 from muster_core.events import StoredEvent
 from muster_core.lifecycle import apply_event, begins_record
 from muster_core.models import JobRecord
@@ -38,13 +38,15 @@ class StreamRecords:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._records = Records(bus, JOBS_BUCKET)
+        self._records = KeyValueStore(bus, JOBS_BUCKET)
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
         """Return the record just before ``sequence``. If the stored record is newer, the changes that it includes are skipped."""
-        stretch = Stretch(stream=JOBS_STREAM, filters=[job_events_of(job_id)], after=0, through=sequence - 1)
+        stretch = StreamRange(
+            stream=JOBS_STREAM, filters=[job_events_of(job_id)], after=0, through=sequence - 1
+        )
         record: JobRecord | None = None
-        async for chunk in read_stretch(self._bus, stretch):
+        async for chunk in read_range(self._bus, stretch):
             for incoming in chunk:
                 try:
                     record = apply_event(record, read_job_event(incoming)).record

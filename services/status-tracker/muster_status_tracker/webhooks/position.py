@@ -6,7 +6,7 @@ import asyncio
 
 import msgspec
 
-from muster_bus import Bus, Records
+from muster_bus import Bus, KeyValueStore
 from muster_events.catalogue import JOBS_STREAM, WEBHOOKS_BUCKET
 
 
@@ -22,7 +22,7 @@ class PositionStore:
 
     def __init__(self, bus: Bus, *, receiver: str, partition: int) -> None:
         self._bus = bus
-        self._records = Records(bus, WEBHOOKS_BUCKET)
+        self._records = KeyValueStore(bus, WEBHOOKS_BUCKET)
         self._key = f"{receiver}.{partition}"
         self._revision = 0
 

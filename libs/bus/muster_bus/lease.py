@@ -12,7 +12,7 @@ from secrets import token_hex
 import msgspec
 
 from muster_bus.errors import BusError, BusUnavailable, WrongSequence
-from muster_bus.records import Entry, Records
+from muster_bus.key_value import Entry, KeyValueStore
 
 log = logging.getLogger(__name__)
 
@@ -27,7 +27,7 @@ class LeaseLost(Exception):
 class Lease:
     """A candidacy of this instance for one key, for ``ttl_s`` whole seconds at a time."""
 
-    def __init__(self, *, leases: Records, key: str, instance: str, ttl_s: int) -> None:
+    def __init__(self, *, leases: KeyValueStore, key: str, instance: str, ttl_s: int) -> None:
         self._leases = leases
         self._key = key
         self._ttl_s = ttl_s
@@ -69,7 +69,7 @@ class Lease:
         self._renewed_at = started
         return True
 
-    async def keep(self) -> None:
+    async def in_progress(self) -> None:
         """Renew as long as that succeeds, then raise ``LeaseLost``.
 
         A process that was busy or suspended past its time has lost the lease only if another instance has taken it

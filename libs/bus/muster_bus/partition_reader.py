@@ -1,14 +1,18 @@
-"""The ordered reader: every matching message, once, in order, across restarts of its owners.
+"""The ordered reader of a partition: every matching message, once, in order, across restarts of its owners.
 
-A durable consumer alone cannot give that: what a dead owner had pulled is redelivered only after ``ack_wait``, behind
-newer messages, and a deposed owner may still pull. The consumer is used to wake this instance and to store its position.
+A durable consumer alone cannot give that: messages that a dead owner had pulled are redelivered only after ``ack_wait``,
+behind newer ones, and a deposed owner may still pull. The consumer is used to wake this instance and to store its position.
 Order comes from the stream: each delivery carries the consumer's count, and gaps in it are read from the stream first. So
 a takeover waits for nothing.
 
-The owner's memory is rebuilt first: records, then the events after the records, then new events. A reader that rebuilds
-from records of another writer has no position to store, hence no durable consumer: it follows the stream with an ordered
-consumer.
+The owner's memory is rebuilt first: records, then the events after the low-water mark of the records, then new events.
+Everything after that mark must be read; reading a little before it does no harm, missing one message does. It is computed from
+acknowledgements and from the stream itself, never from a consumer's pending count, which may lag behind a message that was
+just stored. A reader that rebuilds from records of another writer has no position to store, hence no durable consumer: it
+follows the stream with an ordered consumer.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
@@ -16,19 +20,43 @@ from collections.abc import Awaitable, Callable, Sequence
 from contextlib import aclosing
 
 from muster_bus import _api
-from muster_bus._attempts import Attempts, Handle
-from muster_bus._floor import acknowledged, floor_of, next_unread
-from muster_bus._pace import TICK_S, Pace
-from muster_bus._replays import Replays
-from muster_bus._tail import Tail
-from muster_bus.acks import acknowledge
+from muster_bus.batch_handler import BatchHandler, Handle
 from muster_bus.connection import Bus
-from muster_bus.dead_letters import DeadLetters, failure_of
+from muster_bus.dead_letters import DeadLetters, Replays, failure_of
 from muster_bus.errors import BusUnavailable, NotFound
+from muster_bus.key_value import Entry, KeyValueStore
 from muster_bus.messages import Incoming
-from muster_bus.puller import Puller
-from muster_bus.reader import Stretch, read_stretch
-from muster_bus.records import Entry, Records
+from muster_bus.ordered_consumer import OrderedConsumer, StreamRange, read_range
+from muster_bus.pull_subscription import TICK_S, PullPacer, PullSubscription
+from muster_bus.work_queue import acknowledge
+
+
+async def low_water_mark(bus: Bus, stream: str, consumers: Sequence[str]) -> int:
+    """Return the highest sequence up to which each of ``consumers`` has settled everything that it reads."""
+    return min(await asyncio.gather(*(_settled(bus, stream, consumer) for consumer in consumers)))
+
+
+async def acknowledged(bus: Bus, stream: str, consumer: str) -> int:
+    """Return the sequence up to which ``consumer`` acknowledged."""
+    return (await _api.consumer_info(bus, stream, consumer)).ack_floor.stream_seq
+
+
+async def next_unread(bus: Bus, stream: str, filters: Sequence[str], position: int) -> int | None:
+    """Return the first sequence after ``position`` that matches one of ``filters``, or ``None``."""
+    found = await asyncio.gather(
+        *(_api.next_message(bus, stream, subject, position + 1) for subject in filters)
+    )
+    return min((message.stream_sequence for message in found if message is not None), default=None)
+
+
+async def _settled(bus: Bus, stream: str, consumer: str) -> int:
+    # Read the end of the stream first: what is stored later will be read in any case.
+    end = await bus.last_sequence(stream)
+    info = await _api.consumer_info(bus, stream, consumer)
+    floor = info.ack_floor.stream_seq
+    unsettled = await next_unread(bus, stream, info.config.filters, floor)
+    return max(floor, end) if unsettled is None else unsettled - 1
+
 
 log = logging.getLogger(__name__)
 
@@ -43,20 +71,20 @@ def _load_nothing(_: list[Entry]) -> None:
     return
 
 
-async def _settle_nothing() -> None:
+async def _flush_nothing() -> None:
     return
 
 
-class Feed:
+class PartitionReader:
     """The messages of ``stream`` that match ``filters``, in order.
 
     ``records`` (those that match one of ``record_filters``) are passed to ``load`` once before the first message.
-    ``floors`` names the durable consumers of the records' writer; reading continues from what they have settled, and
-    ``durable`` is only the name for dead letters. Without ``floors``, the durable consumer of that name, with
+    ``record_writers`` names the durable consumers of the records' writer; reading continues from what they have settled, and
+    ``consumer`` is only the name for dead letters. Without ``record_writers``, the durable consumer of that name, with
     ``ack="all"``, is the checkpoint. Under load messages are read every ``tick_s`` seconds: the longer, the cheaper.
 
-    ``settle`` makes durable what ``handle`` keeps in memory: it is awaited before each acknowledgement, under load every
-    ``settle_s`` seconds. If it fails nothing is acknowledged, and it is called again.
+    ``flush`` makes durable what ``handle`` keeps in memory: it is awaited before each acknowledgement, under load every
+    ``flush_interval_s`` seconds. If it fails nothing is acknowledged, and it is called again.
     """
 
     def __init__(
@@ -64,51 +92,53 @@ class Feed:
         bus: Bus,
         *,
         stream: str,
-        durable: str,
+        consumer: str,
         filters: Sequence[str],
         handle: Handle,
-        records: Records | None = None,
+        records: KeyValueStore | None = None,
         record_filters: Sequence[str] = (">",),
-        floors: Sequence[str] = (),
+        record_writers: Sequence[str] = (),
         load: Callable[[list[Entry]], None] = _load_nothing,
         batch: int = 256,
         tick_s: float = TICK_S,
-        settle: Callable[[], Awaitable[None]] = _settle_nothing,
-        settle_s: float = _ACKNOWLEDGE_EVERY_S,
+        flush: Callable[[], Awaitable[None]] = _flush_nothing,
+        flush_interval_s: float = _ACKNOWLEDGE_EVERY_S,
         dead_letters: DeadLetters | None = None,
     ) -> None:
         self.caught_up = asyncio.Event()
         self.lost = 0
         self._bus = bus
         self._stream = stream
-        self._durable = durable
+        self._durable = consumer
         self._filters = list(filters)
         self._records = records
         self._record_filters = list(record_filters)
-        self._floors = list(floors)
+        self._floors = list(record_writers)
         self._load = load
         self._batch = batch
-        letters = dead_letters or DeadLetters(bus)
-        self._attempts = Attempts(durable=durable, handle=handle, letters=letters)
-        self._source: Puller | Tail = (
-            Tail(
+        dead_letters = dead_letters or DeadLetters(bus)
+        self._attempts = BatchHandler(consumer=consumer, handle=handle, dead_letters=dead_letters)
+        self._source: PullSubscription | OrderedConsumer = (
+            OrderedConsumer(
                 bus,
-                name=durable,
+                name=consumer,
                 stream=stream,
                 filters=self._filters,
                 depth=2 * batch,
-                pace=Pace(tick_s=tick_s),
+                pace=PullPacer(tick_s=tick_s),
             )
-            if floors
-            else Puller(bus, stream=stream, consumer=durable, depth=2 * batch, pace=Pace(tick_s=tick_s))
+            if record_writers
+            else PullSubscription(
+                bus, stream=stream, consumer=consumer, depth=2 * batch, pace=PullPacer(tick_s=tick_s)
+            )
         )
-        self._replays = Replays(bus=bus, letters=letters, durable=durable, wake=self._source.wake)
+        self._replays = Replays(bus=bus, dead_letters=dead_letters, consumer=consumer, wake=self._source.wake)
         self._position = 0
         self._moved = asyncio.Event()
         self._last_delivery = (-1, -1)
-        self._settle = settle
-        self._settle_s = settle_s
-        self._settling = Pace(tick_s=settle_s)
+        self._settle = flush
+        self._settle_s = flush_interval_s
+        self._settling = PullPacer(tick_s=flush_interval_s)
         self._unacknowledged: Incoming | None = None
         self._acknowledge_at = 0.0
         self._gapless = False
@@ -195,7 +225,7 @@ class Feed:
 
     async def _floor(self) -> int:
         if self._floors:
-            return await floor_of(self._bus, self._stream, self._floors)
+            return await low_water_mark(self._bus, self._stream, self._floors)
         return await acknowledged(self._bus, self._stream, self._durable)
 
     async def _catch_up(self) -> None:
@@ -219,30 +249,34 @@ class Feed:
 
     async def _read(self, through: int, *, live: bool) -> None:
         """Handle the messages of the stream after the position, up to and including ``through``."""
-        stretch = Stretch(stream=self._stream, filters=self._filters, after=self._position, through=through)
-        async with aclosing(read_stretch(self._bus, stretch, batch=self._batch)) as chunks:
+        stretch = StreamRange(
+            stream=self._stream, filters=self._filters, after=self._position, through=through
+        )
+        async with aclosing(read_range(self._bus, stretch, batch=self._batch)) as chunks:
             async for chunk in chunks:
                 await self._handle(chunk, live=live)
 
     async def _follow(self) -> None:
         while not self._stopping:
             while (asked := await self._replays.next()) is not None:
-                request, letter = asked
-                error = await self._attempts.try_once(letter.again()) or await self._try_to_settle()
-                await self._replays.done(request, letter, error)
-            if isinstance(self._source, Tail):
+                request, dead_letter = asked
+                error = (
+                    await self._attempts.try_once(dead_letter.to_incoming()) or await self._try_to_settle()
+                )
+                await self._replays.done(request, dead_letter, error)
+            if isinstance(self._source, OrderedConsumer):
                 await self._take_written(self._source)
             else:
                 await self._take_delivered(self._source)
         await self._acknowledge()
 
-    async def _take_written(self, tail: Tail) -> None:
+    async def _take_written(self, tail: OrderedConsumer) -> None:
         batch = await tail.take(self._batch, after=self._position)
         if batch:
             await self._handle(batch, live=True)
             self._bus.metrics.lag(self._durable, batch[-1].pending)
 
-    async def _take_delivered(self, puller: Puller) -> None:
+    async def _take_delivered(self, puller: PullSubscription) -> None:
         deliveries = await puller.take(self._batch, wait_s=self._until_acknowledged())
         if deliveries:
             await self._absorb(deliveries)

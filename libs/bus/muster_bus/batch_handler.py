@@ -31,13 +31,13 @@ class Handle(Protocol):
         ...
 
 
-class Attempts:
+class BatchHandler:
     """Runs a batch handler for one consumer."""
 
-    def __init__(self, *, durable: str, handle: Handle, letters: DeadLetters) -> None:
-        self._durable = durable
+    def __init__(self, *, consumer: str, handle: Handle, dead_letters: DeadLetters) -> None:
+        self._durable = consumer
         self._call = handle
-        self._letters = letters
+        self._dead_letters = dead_letters
 
     async def handle(self, batch: Sequence[Incoming], *, live: bool) -> None:
         """Return when every message is handled or dead-lettered."""
@@ -46,9 +46,9 @@ class Attempts:
             try:
                 await self._call(list(batch), live=live)
             except BusUnavailable as error:
-                _say(self._durable, batch, error)
+                _log_failure(self._durable, batch, error)
             except Exception as error:
-                _say(self._durable, batch, error)
+                _log_failure(self._durable, batch, error)
                 break
             else:
                 return
@@ -74,26 +74,26 @@ class Attempts:
             try:
                 await self._call([incoming], live=live)
             except Poison as poison:
-                await self._set_aside(incoming, poison.reason)
+                await self._dead_letter_(incoming, poison.reason)
                 return
             except BusUnavailable as error:
                 log.warning("%s waits at message %d: %s", self._durable, incoming.stream_sequence, error)
             except Exception as error:
-                _say(self._durable, [incoming], error)
+                _log_failure(self._durable, [incoming], error)
                 failures += 1
                 if failures == _TRIES:
-                    await self._set_aside(incoming, failure_of(error))
+                    await self._dead_letter_(incoming, failure_of(error))
                     return
             else:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
 
-    async def _set_aside(self, incoming: Incoming, reason: str) -> None:
+    async def _dead_letter_(self, incoming: Incoming, reason: str) -> None:
         """A message is skipped only after its dead letter is stored."""
         while True:
             try:
-                await self._letters.put(incoming, self._durable, reason)
+                await self._dead_letters.put(incoming, self._durable, reason)
             except BusError as error:
                 log.warning("message %d cannot be dead-lettered yet: %s", incoming.stream_sequence, error)
                 await asyncio.sleep(_LONGEST_PAUSE_S)
@@ -101,9 +101,9 @@ class Attempts:
                 return
 
 
-def _say(durable: str, batch: Sequence[Incoming], error: Exception) -> None:
+def _log_failure(consumer: str, batch: Sequence[Incoming], error: Exception) -> None:
     first, last = batch[0].stream_sequence, batch[-1].stream_sequence
     known = isinstance(error, BusUnavailable | Poison)
     log.warning(
-        "%s failed at messages %d to %d: %s", durable, first, last, error, exc_info=None if known else error
+        "%s failed at messages %d to %d: %s", consumer, first, last, error, exc_info=None if known else error
     )
