@@ -199,7 +199,7 @@ def _call(target: BrokerTarget, call: Callable[["DeadLetters"], Awaitable[T]]) -
 
 def _require(dead_letter: "DeadLetter | None", number: int) -> "DeadLetter":
     if dead_letter is None:
-        raise click.ClickException(f"dead letter {number} does not exist")
+        raise click.ClickException(f"there is no dead letter {number}")
     return dead_letter
 
 

@@ -59,9 +59,9 @@ async def test_dead_letters_are_listed_shown_and_discarded(
 
         assert "Discarded dead letter 1" in (await ask(tmp_path, "discard", "1")).output
         again = await ask(tmp_path, "discard", "1")
-        assert (again.exit_code, again.output) == (1, "Error: dead letter 1 does not exist\n")
-        assert "dead letter 9 does not exist" in (await ask(tmp_path, "show", "9")).output
-        assert "dead letter 9 does not exist" in (await ask(tmp_path, "replay", "9")).output
+        assert (again.exit_code, again.output) == (1, "Error: there is no dead letter 1\n")
+        assert "there is no dead letter 9" in (await ask(tmp_path, "show", "9")).output
+        assert "there is no dead letter 9" in (await ask(tmp_path, "replay", "9")).output
 
         unread = await ask(tmp_path, "replay", "2")
         assert unread.exit_code == 1
