@@ -1,13 +1,13 @@
 """The share of GPUs that is allocated when a cluster with GPU shares is filled beyond its capacity.
 
-Pure: placement by least fragmentation. ``muster_testing.shared_cluster`` describes nodes and demands.
+Pure: placement by least fragmentation. ``muster_testing.openb_cluster`` describes nodes and demands.
 """
 
 from pathlib import Path
 
 from measuring import Measurement
 
-from muster_testing.shared_cluster import ALLOWANCE, PUBLISHED, allocated_share
+from muster_testing.openb_cluster import ALLOWANCE, PUBLISHED, allocated_share
 
 NAMES = ("placement_allocated_gpu_percent.1213",)
 

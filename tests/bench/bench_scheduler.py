@@ -1,6 +1,6 @@
 """Gangs per second of the running scheduler while ten thousand jobs wait.
 
-Scheduler and broker are real; the other services are simulated (`muster_testing.hands`): gangs of 3 are submitted and
+Scheduler and broker are real; the other services are simulated (`muster_testing.fake_services`): gangs of 3 are submitted and
 validated, their replicas run when placed, and end at once. So only the path from events to the committed decision is
 measured. 3,000 jobs run throughout; each waiting job would start on empty nodes, so the longest waiting one has a
 reservation from its thirtieth second on.
@@ -105,9 +105,9 @@ async def _many_shapes(root: Path, seconds: float) -> list[Measurement]:
 
 
 async def _fill(system: SchedulerUnderTest) -> None:
-    await system.hands.offer(POOL, nodes())
+    await system.fakes.report_nodes(POOL, nodes())
     ids = [system.submit(filler(position), stays=True) for position in range(FILLERS)]
-    await system.until(lambda: all(job_id in system.hands.placed for job_id in ids), _PATIENCE_S)
+    await system.until(lambda: all(job_id in system.fakes.placed for job_id in ids), _PATIENCE_S)
 
 
 async def _let_wait(system: SchedulerUnderTest, *, shapes: int) -> float:

@@ -30,7 +30,7 @@ from muster_events.catalogue import JOBS_STREAM
 from muster_events.subjects import job_events, job_id_in, job_id_of
 from muster_local import provision_bus
 from muster_testing.broker import Broker
-from muster_testing.hands import Hands
+from muster_testing.fake_services import FakeServices
 
 _IN_FLIGHT = 256
 _WARM_UP_S = 1.0
@@ -77,7 +77,7 @@ class SchedulerUnderTest:
 
     def __init__(self, *, bus: Bus, scheduler_pid: int, broker_pid: int) -> None:
         self.told: set[str] = set()
-        self.hands: Hands
+        self.fakes: FakeServices
         self._bus = bus
         self._scheduler_pid = scheduler_pid
         self._broker_pid = broker_pid
@@ -90,7 +90,7 @@ class SchedulerUnderTest:
         await self._bus.subscribe(
             job_events(events.JobWaiting.__name__), lambda heard: self.told.add(job_id_in(heard.subject))
         )
-        async with Hands.at_work(self._bus, life=self._life, ended=self._ended) as self.hands:
+        async with FakeServices.running(self._bus, run_time=self._life, ended=self._ended) as self.fakes:
             yield
 
     def submit(self, job: Job, *, stays: bool = False, then: Callable[[], None] | None = None) -> str:
@@ -100,7 +100,7 @@ class SchedulerUnderTest:
             self._stay.add(job_id)
         if then is not None:
             self._after[job_id] = then
-        self.hands.submit(job_id, job)
+        self.fakes.submit(job_id, job)
         return job_id
 
     async def until(self, condition: Callable[[], bool], timeout_s: float) -> None:

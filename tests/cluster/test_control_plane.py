@@ -3,7 +3,7 @@ import asyncio
 from muster_testing.cluster import Cluster, ControlPlane
 from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.views import Named, Node, Pod
-from muster_testing.waiting import answered
+from muster_testing.conditions import answered
 
 
 def a_pod(name: str, *, node: str = "", **annotations: str) -> dict[str, object]:

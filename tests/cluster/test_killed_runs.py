@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from muster_testing.cluster.fixtures import need_node_tools
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 RUN = Path(__file__).with_name("keep_cluster.py")
 GROUPS = Path("/sys/fs/cgroup")

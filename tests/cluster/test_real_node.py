@@ -5,7 +5,7 @@ from muster_testing.cluster import Cluster
 from muster_testing.cluster.images import PYTHON_IMAGE
 from muster_testing.cluster.node import RealNode
 from muster_testing.cluster.views import Pod
-from muster_testing.waiting import answered
+from muster_testing.conditions import answered
 
 
 def a_python_pod(

@@ -1,7 +1,7 @@
-"""Schedulers are stopped and killed while jobs pass: one decides at a time, nothing is decided twice, nothing is lost.
+"""Schedulers are stopped and killed under load: one leader at a time decides, and no job is decided twice or lost.
 
-The broker and the schedulers are real. Everyone else is played by ``muster_testing.hands``, which acts on events that are stored and on
-nothing else: with real hands there would be fewer jobs, not more truth, since what an allocation is stands in the stream.
+The broker and the schedulers are real; ``muster_testing.fake_services`` replaces the other services, since allocations follow
+from the events in the stream alone.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from muster_events.codec import read_job_event
 from muster_events.subjects import job_id_of
 from muster_local import provision_bus
 from muster_testing.broker import Broker
-from muster_testing.hands import Hands
+from muster_testing.fake_services import FakeServices
 
 SEED = int(os.environ.get("MUSTER_CHAOS_SEED", "20"))
 KILLS = 100
@@ -62,10 +62,10 @@ class Crowd:
     def life(self, job_id: str) -> float | None:
         return None if job_id in self.stay else self._chance.uniform(0.0, 0.8)
 
-    async def come(self, hands: Hands, *, each_s: float) -> None:
+    async def come(self, fakes: FakeServices, *, each_s: float) -> None:
         """Submit jobs until cancelled, but never so many that they could not all pass in time afterwards."""
         while True:
-            if len(self.undone(hands)) >= MOST_AT_ONCE:
+            if len(self.undone(fakes)) >= MOST_AT_ONCE:
                 await asyncio.sleep(each_s)
                 continue
             name = f"job-{len(self.ids)}"
@@ -76,25 +76,25 @@ class Crowd:
             size, gpu = self._chance.choice(SIZES)
             if job_id in self.stay:
                 size, gpu = 1, 1
-            hands.submit(job_id, gang(name, replicas=size, gpu=gpu))
+            fakes.submit(job_id, gang(name, replicas=size, gpu=gpu))
             await asyncio.sleep(self._chance.uniform(0, 2 * each_s))
 
-    async def until_all_are_done(self, hands: Hands) -> None:
+    async def until_all_are_done(self, fakes: FakeServices) -> None:
         """Return when whoever is to end has ended, and whoever is to stay runs."""
         give_up = asyncio.get_running_loop().time() + PATIENCE_S
-        while undone := self.undone(hands):
+        while undone := self.undone(fakes):
             assert asyncio.get_running_loop().time() < give_up, undone
             await asyncio.sleep(0.05)
 
-    def undone(self, hands: Hands) -> dict[str, str]:
+    def undone(self, fakes: FakeServices) -> dict[str, str]:
         """Where those are of whom more is to come, by id."""
-        left = (set(self.ids) - self.stay - self.ended) | (self.stay - set(hands.placed))
-        return {job_id: "placed" if job_id in hands.placed else "not placed" for job_id in left}
+        left = (set(self.ids) - self.stay - self.ended) | (self.stay - set(fakes.placed))
+        return {job_id: "placed" if job_id in fakes.placed else "not placed" for job_id in left}
 
 
-async def placed_since(hands: Hands, number: int) -> None:
+async def placed_since(fakes: FakeServices, number: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
-        while len(hands.placed) <= number:
+        while len(fakes.placed) <= number:
             await asyncio.sleep(0.02)
 
 
@@ -105,35 +105,35 @@ async def test_a_leader_that_was_stopped_commits_nothing_stale_and_stands_by_aga
     async with (
         broker_and_bus(tmp_path) as (broker, bus),
         Schedulers.of(bus, broker.url, tmp_path) as schedulers,
-        Hands.at_work(bus, life=crowd.life, ended=crowd.ended.add) as hands,
+        FakeServices.running(bus, run_time=crowd.life, ended=crowd.ended.add) as fakes,
     ):
-        await hands.offer(POOL, NODES)
+        await fakes.report_nodes(POOL, NODES)
         await schedulers.start("a", "b")
         stopped = await schedulers.until_leads("a", "b")
         other = "b" if stopped == "a" else "a"
-        coming = asyncio.create_task(crowd.come(hands, each_s=0.05))
-        await placed_since(hands, 20)
+        coming = asyncio.create_task(crowd.come(fakes, each_s=0.05))
+        await placed_since(fakes, 20)
 
         schedulers.stop(stopped)
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(asyncio.sleep(STOPPED_S), schedulers.until_leads(other))
-        await placed_since(hands, len(hands.placed))
+        await placed_since(fakes, len(fakes.placed))
         schedulers.resume(stopped)
         async with asyncio.timeout(PATIENCE_S):
             while not steps_down(schedulers.log_of(stopped)):
                 await asyncio.sleep(0.05)
-        await placed_since(hands, len(hands.placed) + 10)
+        await placed_since(fakes, len(fakes.placed) + 10)
         assert await schedulers.leader() == other
 
         schedulers.kill(other)
         assert await schedulers.until_leads(stopped) == stopped
-        await placed_since(hands, len(hands.placed))
+        await placed_since(fakes, len(fakes.placed))
         coming.cancel()
-        await crowd.until_all_are_done(hands)
+        await crowd.until_all_are_done(fakes)
         messages = await history(bus)
 
     assert assert_only_leaders_wrote(messages) == 3
-    assert_nothing_is_lost_or_twice(messages, crowd, hands)
+    assert_nothing_is_lost_or_twice(messages, crowd, fakes)
 
 
 @pytest.mark.slow
@@ -144,21 +144,21 @@ async def test_nothing_is_lost_and_nothing_is_held_twice_after_up_to_a_hundred_k
     async with (
         broker_and_bus(tmp_path) as (broker, bus),
         Schedulers.of(bus, broker.url, tmp_path, lease_s=2) as schedulers,
-        Hands.at_work(bus, life=crowd.life, ended=crowd.ended.add) as hands,
+        FakeServices.running(bus, run_time=crowd.life, ended=crowd.ended.add) as fakes,
     ):
-        await hands.offer(POOL, NODES)
+        await fakes.report_nodes(POOL, NODES)
         await schedulers.start("s0", "s1")
         await schedulers.until_leads("s0", "s1")
-        coming = asyncio.create_task(crowd.come(hands, each_s=0.1))
+        coming = asyncio.create_task(crowd.come(fakes, each_s=0.1))
         kills = await kill_at_random(schedulers, chance)
         coming.cancel()
-        await crowd.until_all_are_done(hands)
+        await crowd.until_all_are_done(fakes)
         messages = await history(bus)
 
     print(f"{sum(kills.values())} kills ({dict(kills)}), {len(crowd.ids)} jobs")
     assert kills["leader"] > 0
     assert assert_only_leaders_wrote(messages) > kills["leader"] / 2
-    assert_nothing_is_lost_or_twice(messages, crowd, hands)
+    assert_nothing_is_lost_or_twice(messages, crowd, fakes)
 
 
 async def kill_at_random(schedulers: Schedulers, chance: random.Random) -> Counter[str]:
@@ -183,7 +183,7 @@ async def kill_at_random(schedulers: Schedulers, chance: random.Random) -> Count
     return kills
 
 
-def assert_nothing_is_lost_or_twice(messages: list[Incoming], crowd: Crowd, hands: Hands) -> None:
+def assert_nothing_is_lost_or_twice(messages: list[Incoming], crowd: Crowd, fakes: FakeServices) -> None:
     """Every job was placed once and has ended, unless it is to stay; what is held is what runs."""
     pool = refold(messages, NODES)
     stored = [read_job_event(one) for one in messages if ".job." in one.subject]
@@ -195,7 +195,7 @@ def assert_nothing_is_lost_or_twice(messages: list[Incoming], crowd: Crowd, hand
     running = {
         (job_id, one.role, one.index, one.node, one.gpus)
         for job_id in crowd.stay
-        for one in hands.placed[job_id][0].replicas
+        for one in fakes.placed[job_id][0].replicas
     }
     assert {
         (record.job_id, one.role, one.index, one.node, one.gpus)

@@ -17,8 +17,8 @@ from muster import AsyncClient, Job
 from muster_local import LocalSystem
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
-from muster_testing.receiver import HookReceiver
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
+from muster_testing.webhook_receiver import WebhookReceiver
 
 JOBS = 8
 SERVING = ("gateway", "status-tracker")
@@ -89,7 +89,7 @@ async def test_a_receiver_is_told_the_whole_way_of_every_job_while_the_tracker_i
 ) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a-secret-of-these-tests")
-    async with HookReceiver() as hook:
+    async with WebhookReceiver() as hook:
         receivers = [{"name": "ci", "url": hook.url, "secretFile": str(secret)}]
         file = tmp_path / "webhooks.json"
         file.write_text(json.dumps({"receivers": receivers}))

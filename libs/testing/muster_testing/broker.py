@@ -1,6 +1,6 @@
-"""A real broker for tests: its own folder, its own port, killed and restarted at will.
+"""A real NATS broker for tests, with its own directory and port, which tests can kill and restart.
 
-It is started the same way for a single test (``async with Broker(folder)``) and for a whole session (``with``).
+It runs for one test (``async with Broker(folder)``) or for a whole session (``with``).
 """
 
 import asyncio
@@ -26,9 +26,9 @@ class BrokerFailed(Exception):
 
 
 class Broker:
-    """One nats-server with JetStream on a free loopback port; ``folder`` keeps its configuration, log and store.
+    """One nats-server with JetStream on a free loopback port; ``folder`` holds its configuration, log and store.
 
-    ``extra_config`` is added to the server's configuration, for users and limits.
+    ``extra_config`` is appended to the server's configuration, for users and limits.
     """
 
     def __init__(self, folder: Path, *, extra_config: str = "") -> None:
@@ -39,43 +39,43 @@ class Broker:
 
     @property
     def url(self) -> str:
-        """Where clients connect; the same after a restart."""
+        """The URL for clients; a restart does not change it."""
         return f"nats://127.0.0.1:{self._port}"
 
     @property
     def pid(self) -> int:
-        """The process id of the running server; raises ``RuntimeError`` when there is none."""
+        """The process id of the running server; raises ``RuntimeError`` if it is not running."""
         if self._process is None:
             raise RuntimeError("the broker is not running")
         return self._process.pid
 
     @property
     def log_text(self) -> str:
-        """What the server has logged so far."""
+        """The server's log so far."""
         log_file = self._folder / "server.log"
         return log_file.read_text(errors="replace") if log_file.exists() else ""
 
     async def kill(self) -> None:
-        """End it with SIGKILL, as a crash would."""
+        """Kill the server with SIGKILL, as in a crash."""
         await asyncio.to_thread(self._end, signal.SIGKILL)
 
     async def restart(self) -> None:
-        """Start it again (after a SIGKILL, if it still runs) on the same port and store."""
+        """Start the server again on the same port and store, after a SIGKILL if it still runs."""
         await asyncio.to_thread(self._end, signal.SIGKILL)
         await asyncio.to_thread(self._start)
 
     async def pause(self) -> None:
-        """Stop it in its tracks: connections stay open and nothing answers."""
+        """Stop the server's threads: connections stay open, but it does not answer."""
         self._running.send_signal(signal.SIGSTOP)
-        # Its threads stop when they notice, until when they answer.
+        # The signal is asynchronous: the threads may answer until they have stopped.
         await asyncio.to_thread(os.waitid, os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     async def resume(self) -> None:
-        """Let a paused broker go on."""
+        """Continue after a pause."""
         self._running.send_signal(signal.SIGCONT)
 
     async def reload(self, *, extra_config: str) -> None:
-        """Replace the added configuration while it runs; connections whose user it drops are closed."""
+        """Replace the extra configuration at run time; connections of removed users are closed."""
         self._extra_config = extra_config
         self._write_config()
         self._running.send_signal(signal.SIGHUP)
@@ -129,7 +129,7 @@ class Broker:
         return config
 
     def _await_port(self, process: subprocess.Popen[bytes]) -> int:
-        """The server writes its ports file when it is ready; there is nothing to wait on but the file."""
+        """Poll the ports file, which the server writes when it is ready."""
         give_up = time.monotonic() + _START_TIMEOUT_S
         while time.monotonic() < give_up:
             if process.poll() is not None:

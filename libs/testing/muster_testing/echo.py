@@ -1,4 +1,4 @@
-"""A gRPC service of raw bytes, hosted as every service is, to try what surrounds a call without any contract."""
+"""A gRPC service of raw bytes on the services' own host, for tests of interceptors, deadlines and health."""
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator
@@ -17,7 +17,7 @@ Context = aio.ServicerContext[bytes, bytes]
 
 
 class Echo:
-    """Answers with what it was sent, in each of the four ways, and fails in some others."""
+    """Echoes requests with each of the four kinds of methods, and fails in several ways."""
 
     def __init__(self) -> None:
         self.entered = asyncio.Event()
@@ -25,11 +25,11 @@ class Echo:
         self.cancelled = asyncio.Event()
 
     async def say(self, request: bytes, context: Context) -> bytes:
-        """Answer with the request."""
+        """Return the request."""
         return request
 
     async def wait(self, request: bytes, context: Context) -> bytes:
-        """Answer when `release` is set; `entered` tells that it waits, `cancelled` that it was given up."""
+        """Return when `release` is set. `entered` is set while it waits, `cancelled` after a cancellation."""
         self.entered.set()
         try:
             await self.release.wait()
@@ -39,25 +39,25 @@ class Echo:
         return b"waited"
 
     async def crash(self, request: bytes, context: Context) -> bytes:
-        """Raise what no caller may read."""
-        raise RuntimeError("the secret of the house")
+        """Raise an error whose text must not reach a client."""
+        raise RuntimeError("an internal detail")
 
     async def refuse(self, request: bytes, context: Context) -> bytes:
-        """Abort with a code and a reason."""
+        """Abort with a code and a message."""
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, "not like this")
 
     async def trace(self, request: bytes, context: Context) -> bytes:
-        """Answer with the span that is current in the handler."""
+        """Return the span that is current in the handler."""
         ref = current_ref()
         return ref.traceparent.encode() if ref else b""
 
     async def count(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
-        """Yield that many numbers."""
+        """Yield the numbers below the request."""
         for number in range(int(request)):
             yield str(number).encode()
 
     async def count_by_writing(self, request: bytes, context: Context) -> None:
-        """Write that many numbers to the context."""
+        """Write the numbers below the request to the context."""
         for number in range(int(request)):
             await context.write(str(number).encode())
 
@@ -68,7 +68,7 @@ class Echo:
         await self.release.wait()
 
     async def linger(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
-        """Yield once, then wait to be given up, which `cancelled` tells, and for `release` to take that."""
+        """Yield once and wait for a cancellation, which sets `cancelled`; then wait for `release`."""
         yield b"first"
         try:
             await asyncio.Event().wait()
@@ -79,20 +79,20 @@ class Echo:
     async def crash_midway(self, request: bytes, context: Context) -> AsyncIterator[bytes]:
         """Yield once, then raise."""
         yield b"first"
-        raise RuntimeError("the secret of the house")
+        raise RuntimeError("an internal detail")
 
     async def join(self, requests: AsyncIterator[bytes], context: Context) -> bytes:
-        """Answer with all requests in one."""
+        """Return all requests joined."""
         return b"".join([request async for request in requests])
 
     async def mirror(self, requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
-        """Yield each request."""
+        """Yield every request."""
         async for request in requests:
             yield request
 
 
 def add_echo(echo: Echo, server: aio.Server) -> None:
-    """Stand in for a generated `add_...Servicer_to_server`."""
+    """Register the service, as a generated `add_...Servicer_to_server` does."""
     unary = {
         "Say": echo.say,
         "Wait": echo.wait,
@@ -116,19 +116,19 @@ def add_echo(echo: Echo, server: aio.Server) -> None:
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
 
 
-class Caller:
-    """Calls the methods of `Echo` by name, and asks for health."""
+class EchoClient:
+    """A client of `Echo`, of the health service and of reflection."""
 
     def __init__(self, channel: aio.Channel) -> None:
         self.channel = channel
 
     async def ask(self, method: str, request: bytes = b"", timeout: float | None = None) -> bytes:
-        """Call a method with one request and one answer."""
+        """Call a unary method."""
         call: aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(f"/test.Echo/{method}")
         return await call(request, timeout=timeout)
 
     def listen(self, method: str, request: bytes = b"") -> aio.UnaryStreamCall[bytes, bytes]:
-        """Call a method that answers with a stream."""
+        """Call a method with a response stream."""
         call: aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(f"/test.Echo/{method}")
         return call(request)
 
@@ -138,19 +138,19 @@ class Caller:
         return await call(iter(requests))
 
     async def mirror(self, *requests: bytes) -> list[bytes]:
-        """Call `Mirror` and collect its answers."""
+        """Call `Mirror` and collect its responses."""
         call: aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream("/test.Echo/Mirror")
         return [answer async for answer in call(iter(requests))]
 
     async def health(self, service: str = "") -> str:
-        """Ask for the health of a service, or of the whole server; return the name of the status."""
+        """Return the name of the health status of a service, or of the whole server."""
         call: aio.UnaryUnaryMultiCallable[bytes, bytes] = self.channel.unary_unary(
             "/grpc.health.v1.Health/Check"
         )
         return _status(await call(HealthCheckRequest(service=service).SerializeToString()))
 
     async def watch_health(self, service: str = "") -> AsyncGenerator[str]:
-        """Yield the health of a service, now and at each change."""
+        """Yield the health status of a service, now and at each change."""
         call: aio.UnaryStreamMultiCallable[bytes, bytes] = self.channel.unary_stream(
             "/grpc.health.v1.Health/Watch"
         )
@@ -158,7 +158,7 @@ class Caller:
             yield _status(answer)
 
     async def services(self) -> set[str]:
-        """Ask, by reflection, which services there are."""
+        """Return the names of all services, by reflection."""
         path = "/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo"
         call: aio.StreamStreamMultiCallable[bytes, bytes] = self.channel.stream_stream(path)
         request = ServerReflectionRequest(list_services="").SerializeToString()
@@ -170,10 +170,10 @@ def _status(answer: bytes) -> str:
     return HealthCheckResponse.ServingStatus.Name(HealthCheckResponse.FromString(answer).status)
 
 
-class Hosted:
-    """An echo service that is being served, and what one needs to look at it."""
+class EchoServer:
+    """A running echo service with its host, metrics and client."""
 
-    def __init__(self, echo: Echo, host: GrpcHost, metrics: Metrics, caller: Caller) -> None:
+    def __init__(self, echo: Echo, host: GrpcHost, metrics: Metrics, caller: EchoClient) -> None:
         self.echo = echo
         self.host = host
         self.metrics = metrics
@@ -181,7 +181,7 @@ class Hosted:
 
 
 class Serve(Protocol):
-    """Starts an echo service, with the given times, and returns it."""
+    """Starts an echo service with the given timeouts."""
 
     async def __call__(
         self,
@@ -190,6 +190,6 @@ class Serve(Protocol):
         default_timeout_s: float = ...,
         stream_timeout_s: float | None = ...,
         client_timeout_s: float = ...,
-    ) -> Hosted:
-        """Start it at `address`; it is stopped when the test ends."""
+    ) -> EchoServer:
+        """Start the service at `address`; it stops at the end of the test."""
         ...

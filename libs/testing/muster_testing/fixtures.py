@@ -1,7 +1,7 @@
-"""Fixtures with a real broker. A ``conftest.py`` that wants them imports them by name.
+"""Fixtures with a real broker; a ``conftest.py`` imports them by name.
 
-``broker`` and ``bus`` belong to one test, which may do to them what it likes; ``shared_broker`` and ``shared_bus`` serve a
-whole session, so their tests take fresh names (``fresh``) for streams and subjects and leave the broker running.
+``broker`` and ``bus`` belong to one test, which may kill them. A session shares ``shared_broker`` and ``shared_bus``:
+their tests use ``fresh`` names for streams and subjects.
 """
 
 from collections.abc import AsyncGenerator, Generator
@@ -19,14 +19,14 @@ __all__ = ["broker", "bus", "fresh", "shared_broker", "shared_bus"]
 
 @pytest_asyncio.fixture
 async def broker(tmp_path: Path) -> AsyncGenerator[Broker, None]:
-    """A broker of the test's own."""
+    """A broker for one test."""
     async with Broker(tmp_path / "broker") as running:
         yield running
 
 
 @pytest_asyncio.fixture
 async def bus(broker: Broker) -> AsyncGenerator[Bus, None]:
-    """A connection to the test's own broker."""
+    """A connection to the test's broker."""
     connected = await Bus.connect(BusSettings(url=broker.url), name="test")
     yield connected
     await connected.close()
@@ -49,5 +49,5 @@ async def shared_bus(shared_broker: Broker) -> AsyncGenerator[Bus, None]:
 
 @pytest.fixture
 def fresh() -> str:
-    """A name that no other test has, fit for a stream, a subject's token or a durable."""
+    """A unique name, valid for a stream, a subject's token or a consumer."""
     return f"t{token_hex(6)}"

@@ -1,4 +1,4 @@
-"""An OTLP receiver inside of the test's process: real spans over a real connection, looked at as plain values."""
+"""An OTLP receiver in the test's process, for real spans over a real connection."""
 
 import asyncio
 import threading
@@ -15,7 +15,7 @@ from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 
 class ReceivedSpan(msgspec.Struct, frozen=True, kw_only=True):
-    """A span as it came in; ids are hexadecimal, times are nanoseconds since 1970, `parent_id` is "" for a root."""
+    """A received span. Ids are hexadecimal, times are in nanoseconds since 1970, `parent_id` is "" for a root."""
 
     name: str
     service: str
@@ -31,35 +31,35 @@ class ReceivedSpan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class OtlpReceiver:
-    """Receives spans on a free port of the loopback for the time of an `async with`."""
+    """Receives spans on a free loopback port, as an async context manager."""
 
     def __init__(self) -> None:
         self._spans: list[ReceivedSpan] = []
         self._lock = threading.Lock()
         self._arrived = asyncio.Event()
         self._loop: asyncio.AbstractEventLoop | None = None
-        # On threads of its own, so that a test may block the event loop while spans are flushed to it.
+        # Its own threads allow a test to block the event loop while spans are flushed.
         self._server = grpc.server(futures.ThreadPoolExecutor(2), options=[("grpc.so_reuseport", 0)])
         trace_service_pb2_grpc.add_TraceServiceServicer_to_server(_Servicer(self._receive), self._server)  # pyright: ignore[reportUnknownMemberType]  # generated without types
         self._port = self._server.add_insecure_port("127.0.0.1:0")
 
     @property
     def endpoint(self) -> str:
-        """The URL to export to."""
+        """The URL for the exporter."""
         return f"http://127.0.0.1:{self._port}"
 
     def spans(self, name: str | None = None) -> list[ReceivedSpan]:
-        """Return what came in so far, in order of arrival; only those called `name` if it is given."""
+        """Return the received spans in order of arrival, optionally only those called `name`."""
         with self._lock:
             return [span for span in self._spans if name is None or span.name == name]
 
     async def wait_for(
         self, predicate: Callable[[list[ReceivedSpan]], bool], timeout_s: float = 10.0
     ) -> list[ReceivedSpan]:
-        """Return all spans as soon as they satisfy `predicate`.
+        """Return all spans once they satisfy `predicate`.
 
         Raises:
-            TimeoutError: they did not within `timeout_s`; the message lists what came in.
+            TimeoutError: they do not within `timeout_s`; the message lists the received spans.
         """
         try:
             async with asyncio.timeout(timeout_s):

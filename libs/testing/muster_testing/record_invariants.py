@@ -1,4 +1,4 @@
-"""Invariants of every record; tests check them after each step."""
+"""Invariants of job records, checked by tests after each step."""
 
 from __future__ import annotations
 
@@ -6,21 +6,29 @@ from muster_core.models import JobRecord, Phase
 
 
 def check_record(record: JobRecord) -> None:
-    """Raise ``AssertionError`` naming the first violated invariant."""
+    """Check a record.
+
+    Raises:
+        AssertionError: an invariant is violated; the message names the first.
+    """
     keys = [(r.attempt, r.role, r.index) for r in record.replicas]
-    _hold(len(keys) == len(set(keys)), "a replica exists twice in one attempt")
-    _hold(all(r.attempt <= record.attempt for r in record.replicas), "a replica belongs to a future attempt")
-    _hold(all(bool(r.ended_at) == r.ended for r in record.replicas), "a replica's end and its state disagree")
-    _hold(record.terminal == bool(record.finished_at), "a job's end and its phase disagree")
-    _hold(not record.attempt or record.job is not None, "a job was placed before it was validated")
+    _require(len(keys) == len(set(keys)), "a replica exists twice in one attempt")
+    _require(
+        all(r.attempt <= record.attempt for r in record.replicas), "a replica belongs to a future attempt"
+    )
+    _require(
+        all(bool(r.ended_at) == r.ended for r in record.replicas), "a replica's end time and state disagree"
+    )
+    _require(record.terminal == bool(record.finished_at), "a job's end time and phase disagree")
+    _require(not record.attempt or record.job is not None, "a job was placed before it was validated")
     if record.phase in (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING):
-        _hold(bool(record.gang()), "an active job has no members")
+        _require(bool(record.gang()), "an active job has no replicas")
         for role in record.job.roles if record.job else ():
-            members = [m for m in record.gang() if m.role == role.name]
-            _hold(len(members) <= role.max, f"{role.name} has more members than its maximum")
-            _hold(len(members) >= min(role.min, 1), f"{role.name} has no member")
+            gang = [m for m in record.gang() if m.role == role.name]
+            _require(len(gang) <= role.max, f"{role.name} has more replicas than its maximum")
+            _require(len(gang) >= min(role.min, 1), f"{role.name} has no replica")
 
 
-def _hold(condition: bool, otherwise: str) -> None:
+def _require(condition: bool, otherwise: str) -> None:
     if not condition:
         raise AssertionError(otherwise)

@@ -5,22 +5,22 @@ import pytest_asyncio
 
 from muster_bus import Bus, BusSettings
 from muster_testing.broker import Broker
+from muster_testing.conditions import Background
 from muster_testing.fixtures import broker, bus, fresh, shared_broker, shared_bus
-from muster_testing.partition import Partition
-from muster_testing.waiting import Background
+from muster_testing.temporary_stream import TemporaryStream
 
 __all__ = ["broker", "bus", "fresh", "shared_broker", "shared_bus"]
 
 
 @pytest_asyncio.fixture
-async def partition(shared_bus: Bus, fresh: str) -> Partition:
-    return await Partition.open(shared_bus, fresh)
+async def stream(shared_bus: Bus, fresh: str) -> TemporaryStream:
+    return await TemporaryStream.open(shared_bus, fresh)
 
 
 @pytest_asyncio.fixture
-async def own_partition(bus: Bus, fresh: str) -> Partition:
+async def own_stream(bus: Bus, fresh: str) -> TemporaryStream:
     """A partition on a broker that the test may kill."""
-    return await Partition.open(bus, fresh)
+    return await TemporaryStream.open(bus, fresh)
 
 
 @pytest_asyncio.fixture

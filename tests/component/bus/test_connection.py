@@ -8,8 +8,8 @@ from muster_bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Ou
 from muster_bus._client import cancellable
 from muster_bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
-from muster_testing.partition import Partition
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
+from muster_testing.temporary_stream import TemporaryStream
 
 
 class Counting(NoMetrics):
@@ -124,12 +124,12 @@ def user(password: str, permissions: str = "{}") -> str:
     return f'authorization {{ users: [ {{ user: "u", password: "{password}", permissions: {permissions} }} ] }}\n'
 
 
-async def test_a_payload_beyond_the_brokers_limit_is_refused(partition: Partition) -> None:
+async def test_a_payload_beyond_the_brokers_limit_is_refused(stream: TemporaryStream) -> None:
     limit = MAX_PAYLOAD_MB << 20
     for size in (2 * limit, limit - 10):
         with pytest.raises(Refused, match="exceed the broker's limit"):
-            await partition.bus.publish(Outgoing(subject=f"{partition.name}.a", data=b"x" * size, msg_id="1"))
-    assert partition.bus.connected
+            await stream.bus.publish(Outgoing(subject=f"{stream.name}.a", data=b"x" * size, msg_id="1"))
+    assert stream.bus.connected
 
 
 async def test_a_permission_that_is_missing_is_counted(tmp_path: Path) -> None:

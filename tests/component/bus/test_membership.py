@@ -4,8 +4,8 @@ import pytest_asyncio
 
 from muster_bus import BucketSpec, Bus, KeyValueStore, Membership, provision
 from muster_bus.membership import owner_of
-from muster_testing.partition import Partition
-from muster_testing.waiting import Background, eventually
+from muster_testing.conditions import Background, eventually
+from muster_testing.temporary_stream import TemporaryStream
 
 TOTAL = 16
 ALL = frozenset(range(TOTAL))
@@ -13,9 +13,9 @@ Connect = Callable[[], Awaitable[Bus]]
 
 
 @pytest_asyncio.fixture
-async def leases(partition: Partition) -> str:
-    await provision(partition.bus, buckets=[BucketSpec(name=partition.name, ttl=True)])
-    return partition.name
+async def leases(stream: TemporaryStream) -> str:
+    await provision(stream.bus, buckets=[BucketSpec(name=stream.name, ttl=True)])
+    return stream.name
 
 
 class Copy:

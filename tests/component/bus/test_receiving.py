@@ -5,7 +5,7 @@ from nats.aio.client import Client
 
 from muster_bus import Bus, Incoming
 from muster_bus._client import read_headers
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 BLOCKS = {
     "one": b"NATS/1.0\r\nTraceparent: 00-ab-cd-01\r\n\r\n",

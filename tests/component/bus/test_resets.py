@@ -10,7 +10,7 @@ import uvloop
 
 from muster_bus import Bus, BusSettings
 from muster_testing.broker import Broker
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 _AT_ONCE = struct.pack("ii", 1, 0)
 

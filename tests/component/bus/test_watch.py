@@ -3,7 +3,7 @@ from collections.abc import AsyncIterator
 
 from muster_bus import BucketSpec, Bus, KeyChange, KeyValueStore, provision
 from muster_testing.broker import Broker
-from muster_testing.waiting import Background, eventually
+from muster_testing.conditions import Background, eventually
 
 
 async def collect(changes: AsyncIterator[KeyChange], into: list[tuple[str, bytes | None]]) -> None:

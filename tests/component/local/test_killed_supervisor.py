@@ -8,7 +8,7 @@ import pytest
 
 from muster_local.directory import DataDirectory, DirectoryInUse, start_ticks
 from muster_local.processes import LocalError
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 SUPERVISING = Path(__file__).with_name("supervising.py")
 

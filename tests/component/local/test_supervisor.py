@@ -10,7 +10,7 @@ from local_standins import Ears
 from muster_local.directory import start_ticks
 from muster_local.log_lines import LogLine
 from muster_local.processes import Backoff, NotReady, Program, ProgramFailed, Supervisor
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 MakeProgram = Callable[..., Program]
 

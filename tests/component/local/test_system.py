@@ -13,7 +13,7 @@ from muster_local.endpoints import Endpoints, read_endpoints
 from muster_local.processes import ProgramFailed
 from muster_local.programs import SERVICES
 from muster_local.system import LocalOptions, LocalSystem
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 Command = Callable[[str], tuple[str, ...]]
 

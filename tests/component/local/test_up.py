@@ -13,7 +13,7 @@ from click.testing import CliRunner
 from muster_local.command import up
 from muster_local.directory import start_ticks
 from muster_local.endpoints import Endpoints, read_endpoints
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 UPPING = Path(__file__).with_name("upping.py")
 

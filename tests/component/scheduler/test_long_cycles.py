@@ -15,7 +15,7 @@ from muster_events.catalogue import JOBS_STREAM
 from muster_events.subjects import job_id_of, leader_subject
 from muster_local import provision_bus
 from muster_testing.broker import Broker
-from muster_testing.hands import Hands
+from muster_testing.fake_services import FakeServices
 
 POOL = "local"
 LEASE_S = 2
@@ -56,11 +56,11 @@ async def test_a_decision_longer_than_the_lease_changes_no_leader(broker: Broker
     async with AsyncExitStack() as stack, asyncio.timeout(TIMEOUT_S):
         for name in ("one", "other"):
             await stack.enter_async_context(slow_scheduler(broker, name))
-        hands = await stack.enter_async_context(Hands.at_work(bus))
-        await hands.offer(POOL, [Node(name="n1", allocatable=Resources(cpu=4000, memory=2**33))])
+        fakes = await stack.enter_async_context(FakeServices.running(bus))
+        await fakes.report_nodes(POOL, [Node(name="n1", allocatable=Resources(cpu=4000, memory=2**33))])
         while not (elected := await epoch(bus)):
             await asyncio.sleep(LOOK_S)
-        hands.submit(job_id, job)
-        while job_id not in hands.placed:
+        fakes.submit(job_id, job)
+        while job_id not in fakes.placed:
             await asyncio.sleep(LOOK_S)
         assert await epoch(bus) == elected

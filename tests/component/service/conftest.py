@@ -8,7 +8,7 @@ import pytest
 from muster_service.grpc_host import GrpcHost, channel
 from muster_service.metrics import Metrics
 from muster_service.telemetry import Telemetry
-from muster_testing.echo import Caller, Echo, Hosted, Serve, add_echo
+from muster_testing.echo import Echo, EchoClient, EchoServer, Serve, add_echo
 from muster_testing.otlp import OtlpReceiver
 
 
@@ -28,7 +28,7 @@ async def serve(receiver: OtlpReceiver) -> AsyncIterator[Serve]:
             default_timeout_s: float = 10.0,
             stream_timeout_s: float | None = None,
             client_timeout_s: float = 10.0,
-        ) -> Hosted:
+        ) -> EchoServer:
             echo = Echo()
             metrics = Metrics(process=False)
             telemetry = Telemetry.start("echo", "echo-0", receiver.endpoint)
@@ -45,6 +45,6 @@ async def serve(receiver: OtlpReceiver) -> AsyncIterator[Serve]:
             stack.callback(telemetry.shutdown)
             stack.push_async_callback(host.stop, 0)
             stack.push_async_callback(target.close)
-            return Hosted(echo, host, metrics, Caller(target))
+            return EchoServer(echo, host, metrics, EchoClient(target))
 
         yield start

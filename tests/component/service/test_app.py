@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from grpc import aio
 
-from muster_testing.echo import Caller
+from muster_testing.echo import EchoClient
 from muster_testing.otlp import OtlpReceiver
 
 PROGRAM = Path(__file__).with_name("demo_service.py")
@@ -53,7 +53,7 @@ Start = Callable[..., Awaitable[Process]]
 async def start() -> AsyncIterator[Start]:
     started: list[Process] = []
 
-    async def run(*arguments: str, **tell: str) -> Process:
+    async def run(*arguments: str, **env_variables: str) -> Process:
         environ = {
             name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "OTEL_"))
         }
@@ -61,7 +61,7 @@ async def start() -> AsyncIterator[Start]:
             sys.executable,
             str(PROGRAM),
             *arguments,
-            env=environ | {f"MUSTER_{name}": value for name, value in tell.items()},
+            env=environ | {f"MUSTER_{name}": value for name, value in env_variables.items()},
             stderr=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
         )
@@ -98,7 +98,7 @@ async def test_it_says_where_it_can_be_reached_and_ends_well_on_sigterm(start: S
     ready = await service.says("ready")
 
     async with aio.insecure_channel(str(ready["grpc"])) as channel:
-        assert await Caller(channel).health("test.Slow") == "SERVING"
+        assert await EchoClient(channel).health("test.Slow") == "SERVING"
     assert await get(str(ready["metrics"]), "/readyz") == (200, "ready\n")
     status, page = await get(str(ready["metrics"]), "/metrics")
     assert (status, "process_cpu_seconds_total" in page) == (200, True)

@@ -93,7 +93,7 @@ async def test_what_it_does_not_understand_it_refuses(server: HttpServer, raw: b
 
 async def test_a_failing_handler_is_an_internal_error():
     async def fail(request: Request) -> Response:
-        raise RuntimeError("the secret of the house")
+        raise RuntimeError("an internal detail")
 
     server = HttpServer(host="127.0.0.1", port=0, handler=fail)
     await server.start()

@@ -22,8 +22,8 @@ from muster_events.codec import read_job_event
 from muster_events.subjects import JOB_EVENTS, job_id_of
 from muster_local import provision_bus
 from muster_testing.broker import Broker
+from muster_testing.fake_services import FakeServices
 from muster_testing.fixtures import broker, bus
-from muster_testing.hands import Hands
 from muster_testing.pool import ScenarioPool
 
 __all__ = ["broker", "bus"]
@@ -66,11 +66,11 @@ async def test_a_replay_of_a_running_scheduler_gives_its_decisions(broker: Broke
     ended: set[str] = set()
     names = [f"gang-{number}" for number in range(60)]
     durations = {job_id_of(name): 0.05 + 0.03 * (number % 7) for number, name in enumerate(names)}
-    async with Hands.at_work(bus, life=durations.__getitem__, ended=ended.add) as hands:
-        await hands.offer(POOL, NODES)
+    async with FakeServices.running(bus, run_time=durations.__getitem__, ended=ended.add) as fakes:
+        await fakes.report_nodes(POOL, NODES)
         async with scheduler(broker.url):
             for number, name in enumerate(names):
-                hands.submit(job_id_of(name), ScenarioPool().rigid(name, 1 + number * 5 % 13))
+                fakes.submit(job_id_of(name), ScenarioPool().rigid(name, 1 + number * 5 % 13))
                 await asyncio.sleep(0.02)
             async with asyncio.timeout(TIMEOUT_S):
                 while len(ended) < len(names):

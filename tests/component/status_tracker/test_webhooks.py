@@ -23,8 +23,8 @@ from muster_events.codec import job_message
 from muster_events.subjects import job_id_of
 from muster_local import provision_bus
 from muster_testing.broker import Broker
-from muster_testing.receiver import HANG, HookReceiver
-from muster_testing.waiting import answered, eventually
+from muster_testing.conditions import answered, eventually
+from muster_testing.webhook_receiver import HANG, WebhookReceiver
 
 ROOT = Path(__file__).resolve().parents[3]
 SECRET = "a secret of the tests"
@@ -148,8 +148,8 @@ async def tracker(broker: Broker, tmp_path: Path) -> AsyncGenerator[TrackerProce
 
 
 @pytest_asyncio.fixture
-async def hook() -> AsyncGenerator[HookReceiver]:
-    async with HookReceiver() as listening:
+async def hook() -> AsyncGenerator[WebhookReceiver]:
+    async with WebhookReceiver() as listening:
         yield listening
 
 
@@ -163,7 +163,7 @@ def receiver(tmp_path: Path) -> Callable[..., dict[str, object]]:
     secret = tmp_path / "secret"
     secret.write_text(SECRET + "\n")
 
-    def described(hook: HookReceiver, name: str = "ci", **more: object) -> dict[str, object]:
+    def described(hook: WebhookReceiver, name: str = "ci", **more: object) -> dict[str, object]:
         quick: dict[str, object] = {
             "firstPauseSeconds": 0.05,
             "longestPauseSeconds": 0.2,
@@ -178,7 +178,7 @@ Described = Callable[..., dict[str, object]]
 
 
 async def test_each_change_of_phase_is_posted_signed_as_a_cloud_event(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
 ) -> None:
     await tracker.start(receiver(hook))
     job_id = await jobs.submit("demo", queue="team")
@@ -210,7 +210,7 @@ async def test_each_change_of_phase_is_posted_signed_as_a_cloud_event(
 
 
 async def test_failed_and_timed_out_requests_are_retried_in_order(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
 ) -> None:
     answers = itertools.chain([503, HANG, 302, 404], itertools.repeat(200))
     hook.answer = lambda _: next(answers)
@@ -224,7 +224,7 @@ async def test_failed_and_timed_out_requests_are_retried_in_order(
 
 
 async def test_an_undeliverable_notification_delays_only_its_job(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
 ) -> None:
     stuck = job_id_of("stuck")
     hook.answer = lambda body: 500 if stuck.encode() in body else 200
@@ -236,7 +236,7 @@ async def test_an_undeliverable_notification_delays_only_its_job(
 
 
 async def test_undeliverable_notifications_are_dead_lettered_and_replayed(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described, bus: Bus
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described, bus: Bus
 ) -> None:
     hook.answer = lambda body: 422 if b'"phase":"Submitted"' in body else 500
     await tracker.start(receiver(hook, attempts=3))
@@ -267,9 +267,9 @@ async def test_undeliverable_notifications_are_dead_lettered_and_replayed(
 
 
 async def test_a_receiver_that_responds_with_410_gets_no_more_requests(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described, bus: Bus
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described, bus: Bus
 ) -> None:
-    async with HookReceiver() as other:
+    async with WebhookReceiver() as other:
         hook.answer = lambda _: 410
         await tracker.start(receiver(hook), receiver(other, "other"))
         first = await jobs.submit("first")
@@ -282,7 +282,7 @@ async def test_a_receiver_that_responds_with_410_gets_no_more_requests(
 
 
 async def test_a_receiver_gets_only_the_phases_it_subscribes_to(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
 ) -> None:
     await tracker.start(receiver(hook, phases=["Queued", "Cancelled"], queues=["team"], namespaces=["ml"]))
     await jobs.submit("other-queue", namespace="ml")
@@ -294,7 +294,7 @@ async def test_a_receiver_gets_only_the_phases_it_subscribes_to(
 
 
 async def test_a_new_receiver_starts_at_the_end_of_the_stream(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
 ) -> None:
     await tracker.start()
     before = await jobs.submit("before")
@@ -305,7 +305,7 @@ async def test_a_new_receiver_starts_at_the_end_of_the_stream(
 
 
 async def test_repeated_kills_lose_nothing_and_keep_the_order_of_each_job(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
 ) -> None:
     count, attempts = 6, 8
     observed = receiver(hook)
@@ -335,7 +335,7 @@ async def test_repeated_kills_lose_nothing_and_keep_the_order_of_each_job(
 
 
 async def test_a_graceful_stop_repeats_nothing(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
 ) -> None:
     observed = receiver(hook)
     await tracker.start(observed)
@@ -349,7 +349,7 @@ async def test_a_graceful_stop_repeats_nothing(
 
 
 async def test_notifications_wait_for_an_unavailable_receiver(
-    tracker: TrackerProcess, jobs: Jobs, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
 ) -> None:
     await tracker.start(receiver(hook, attempts=100))
     await hook.leave()
@@ -360,7 +360,7 @@ async def test_notifications_wait_for_an_unavailable_receiver(
 
 
 async def test_an_invalid_receivers_file_stops_the_start(
-    tracker: TrackerProcess, hook: HookReceiver, receiver: Described
+    tracker: TrackerProcess, hook: WebhookReceiver, receiver: Described
 ) -> None:
     with pytest.raises(NotStarted) as refused:
         await tracker.start(receiver(hook, url="ftp://ci.example.org"))

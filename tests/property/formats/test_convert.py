@@ -26,7 +26,7 @@ from muster_formats import parse
 from muster_formats.export.conversion import TARGETS, convert
 from muster_formats.native import to_native
 from muster_formats.pods import main_container_of
-from muster_testing.jobs import jobs
+from muster_testing.job_strategies import jobs
 
 FRAMEWORKS: dict[str, tuple[Framework, ...]] = {
     "native": tuple(Framework),

@@ -17,7 +17,7 @@ from muster_formats.export.conversion import convert
 from muster_formats.native import native_text, to_native
 from muster_rpc.convert import job_from_proto, job_to_proto
 from muster_rpc.v1 import job_pb2
-from muster_testing.jobs import jobs, stored_jobs
+from muster_testing.job_strategies import jobs, stored_jobs
 
 ROOT = Path(__file__).parents[3]
 DOCUMENTS = sorted(
@@ -146,4 +146,4 @@ def test_every_field_of_the_model_is_drawn() -> None:
     draw()
     due = {(struct, field.name) for struct in structs_of(Job) for field in fields(struct)}
     forgotten = sorted(f"{struct.__name__}.{field}" for struct, field in due - seen)
-    assert forgotten == [], "draw them in muster_testing.jobs, and see that every format keeps them"
+    assert forgotten == [], "draw them in muster_testing.job_strategies, and see that every format keeps them"

@@ -11,7 +11,7 @@ from muster_core.events import StoredEvent
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Phase
 from muster_events.codec import decode_record, encode_record
-from muster_testing.long_walk import Walk
+from muster_testing.random_events import RandomEvents
 from muster_testing.record_invariants import check_record
 
 EVENTS = 10_000
@@ -60,10 +60,10 @@ class Reader:
 
 @pytest.mark.parametrize("seed", [1, 2])
 def test_late_and_duplicate_events_give_the_same_record_as_ordered_ones(seed: int) -> None:
-    walk = Walk(seed=seed, jobs=JOBS, length=EVENTS)
+    random_events = RandomEvents(seed=seed, jobs=JOBS, length=EVENTS)
     chance = Random(seed)
     late = sorted(range(EVENTS), key=lambda index: index + chance.uniform(0, _LATEST))
-    reader = Reader(walk.stream)
+    reader = Reader(random_events.stream)
     kept_at = 0
     for number, index in enumerate(late):
         reader.deliver(index)
@@ -75,21 +75,21 @@ def test_late_and_duplicate_events_give_the_same_record_as_ordered_ones(seed: in
         if number % 1500 == 1499:
             reader.restart(lag=number - kept_at + 3 * _LATEST)
 
-    assert reader.records == walk.records
+    assert reader.records == random_events.records
 
 
 def test_the_walk_reaches_every_phase_and_counts_invalid_transitions() -> None:
-    walk = Walk(seed=1, jobs=JOBS, length=EVENTS)
-    transition = Counter(type(stored.event).__name__ for stored in walk.stream)
-    reader = Reader(walk.stream)
+    random_events = RandomEvents(seed=1, jobs=JOBS, length=EVENTS)
+    transition = Counter(type(stored.event).__name__ for stored in random_events.stream)
+    reader = Reader(random_events.stream)
     phases: Counter[Phase] = Counter()
     for index in range(EVENTS):
         reader.deliver(index)
-        record = reader.records.get(walk.stream[index].job_id)
+        record = reader.records.get(random_events.stream[index].job_id)
         if record is not None:
             phases[record.phase] += 1
 
     assert len(transition) == 13
     assert min(transition.values()) >= 50
     assert set(phases) == set(Phase)
-    assert reader.invalid == walk.invalid > 300
+    assert reader.invalid == random_events.invalid > 300

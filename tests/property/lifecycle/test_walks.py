@@ -201,9 +201,9 @@ def walks(draw: st.DrawFn) -> list[StoredEvent]:
     return transition
 
 
-def applied_sequence(record: JobRecord | None, walk: Sequence[StoredEvent]) -> JobRecord | None:
+def applied_sequence(record: JobRecord | None, random_events: Sequence[StoredEvent]) -> JobRecord | None:
     """Return the record after a sequence; invariants are checked after each event."""
-    for stored in walk:
+    for stored in random_events:
         record = apply_event(record, stored).record
         if record is not None:
             check_record(record)
@@ -212,15 +212,15 @@ def applied_sequence(record: JobRecord | None, walk: Sequence[StoredEvent]) -> J
 
 @walking
 @given(walks())
-def test_every_event_keeps_the_invariants_of_the_record(walk: list[StoredEvent]) -> None:
-    applied_sequence(None, walk)
+def test_every_event_keeps_the_invariants_of_the_record(random_events: list[StoredEvent]) -> None:
+    applied_sequence(None, random_events)
 
 
 @walking
 @given(walks())
-def test_a_terminal_phase_never_changes(walk: list[StoredEvent]) -> None:
+def test_a_terminal_phase_never_changes(random_events: list[StoredEvent]) -> None:
     before: JobRecord | None = None
-    for stored in walk:
+    for stored in random_events:
         after = apply_event(before, stored).record
         if before is not None and after is not None and before.terminal:
             assert (after.phase, after.reason, after.finished_at) == (
@@ -233,9 +233,9 @@ def test_a_terminal_phase_never_changes(walk: list[StoredEvent]) -> None:
 
 @walking
 @given(walks())
-def test_replica_states_never_go_backwards(walk: list[StoredEvent]) -> None:
+def test_replica_states_never_go_backwards(random_events: list[StoredEvent]) -> None:
     before: JobRecord | None = None
-    for stored in walk:
+    for stored in random_events:
         after = apply_event(before, stored).record
         if before is not None and after is not None:
             runs_after = {(r.attempt, r.key, r.restart): r for r in after.replicas}
@@ -253,37 +253,39 @@ def test_replica_states_never_go_backwards(walk: list[StoredEvent]) -> None:
 
 @walking
 @given(walks(), st.data())
-def test_redelivered_events_change_nothing(walk: list[StoredEvent], data: st.DataObject) -> None:
+def test_redelivered_events_change_nothing(random_events: list[StoredEvent], data: st.DataObject) -> None:
     delivered: list[StoredEvent] = []
-    for position, stored in enumerate(walk):
+    for position, stored in enumerate(random_events):
         again = data.draw(st.lists(st.integers(0, position), max_size=2))
-        delivered += [stored, *(walk[i] for i in again)]
+        delivered += [stored, *(random_events[i] for i in again)]
 
-    once = applied_sequence(None, walk)
+    once = applied_sequence(None, random_events)
 
     assert applied_sequence(None, delivered) == once
-    assert applied_sequence(once, walk) is once
+    assert applied_sequence(once, random_events) is once
 
 
 @walking
 @given(walks(), st.data())
 def test_a_record_restored_from_its_bucket_continues_identically(
-    walk: list[StoredEvent], data: st.DataObject
+    random_events: list[StoredEvent], data: st.DataObject
 ) -> None:
-    cut = data.draw(st.integers(1, len(walk)))
-    kept = applied_sequence(None, walk[:cut])
+    cut = data.draw(st.integers(1, len(random_events)))
+    kept = applied_sequence(None, random_events[:cut])
     assert kept is not None
 
     restored = decode_record(encode_record(kept))
 
     assert restored == kept
-    assert applied_sequence(restored, walk) == applied_sequence(None, walk)
+    assert applied_sequence(restored, random_events) == applied_sequence(None, random_events)
 
 
 @walking
 @given(walks(), st.integers(0, 200))
-def test_a_decision_is_a_valid_transition_and_is_not_repeated(walk: list[StoredEvent], seconds: int) -> None:
-    record = applied_sequence(None, walk)
+def test_a_decision_is_a_valid_transition_and_is_not_repeated(
+    random_events: list[StoredEvent], seconds: int
+) -> None:
+    record = applied_sequence(None, random_events)
     assert record is not None
     now = START + seconds * SECOND
     for _ in range(3):
@@ -309,8 +311,8 @@ def test_a_decision_is_a_valid_transition_and_is_not_repeated(walk: list[StoredE
 
 @walking
 @given(walks(), st.data())
-def test_each_observation_is_reported_once(walk: list[StoredEvent], data: st.DataObject) -> None:
-    record = applied_sequence(None, walk)
+def test_each_observation_is_reported_once(random_events: list[StoredEvent], data: st.DataObject) -> None:
+    record = applied_sequence(None, random_events)
     assert record is not None
     seen = [
         ReplicaChange(

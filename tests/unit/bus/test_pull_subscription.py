@@ -9,7 +9,7 @@ import pytest
 
 from muster_bus import Bus, Incoming, pull_subscription
 from muster_bus.pull_subscription import PullPacer, PullSubscription
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 TICK_S = 0.2
 

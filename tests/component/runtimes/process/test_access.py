@@ -8,7 +8,7 @@ import pytest
 import uvloop
 
 from muster_runtimes.process.access import TcpPortConnection
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 _AT_ONCE = struct.pack("ii", 1, 0)
 

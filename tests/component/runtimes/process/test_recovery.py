@@ -19,7 +19,7 @@ from runtime_harness import TIMEOUT_S, RuntimeHarness, alive, now, wait_for, wor
 from muster_core.models import ReplicaState
 from muster_runtimes.process import ProcessRuntime, processes
 from muster_runtimes.process.state_files import SPEC, STATE, STOP, ShimState, Stage, StopRequest, write_state
-from muster_testing.waiting import eventually
+from muster_testing.conditions import eventually
 
 LAUNCHER = Path(__file__).with_name("launcher_process.py")
 WAITS = "while [ ! -e go ]; do sleep 0.02; done; exit $INDEX"

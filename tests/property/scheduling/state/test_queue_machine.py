@@ -26,7 +26,7 @@ from muster_core.models import (
 )
 from muster_core.scheduling import Evict, Instruction, Place, Resize, Wait
 from muster_testing.pool import VirtualPool
-from muster_testing.queues import DRAINED, foreign, queues, rivals, small_node
+from muster_testing.queue_strategies import DRAINED, foreign, queues, rivals, small_node
 from muster_testing.record_invariants import check_record
 
 ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)

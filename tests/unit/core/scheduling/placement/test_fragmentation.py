@@ -8,7 +8,7 @@ import pytest
 
 from muster_core.models import Resources
 from muster_core.scheduling.placement import Placement, Snapshot, demand_of, gang_of, place, workload_of
-from muster_testing.shared_cluster import ALL_GPUS, ALLOWANCE, PUBLISHED, SORTS, allocated_share
+from muster_testing.openb_cluster import ALL_GPUS, ALLOWANCE, PUBLISHED, NODE_TYPES, allocated_share
 
 if TYPE_CHECKING:
     from conftest import Scene
@@ -40,8 +40,8 @@ def test_the_workload_ranks_demands_by_number_in_any_order() -> None:
 
 
 def test_the_inventory_is_the_published_one() -> None:
-    assert sum(nodes for _, nodes, *_ in SORTS) == 1_213
-    assert sum(nodes * gpus for _, nodes, _, _, gpus in SORTS) == ALL_GPUS
+    assert sum(nodes for _, nodes, *_ in NODE_TYPES) == 1_213
+    assert sum(nodes * gpus for _, nodes, _, _, gpus in NODE_TYPES) == ALL_GPUS
 
 
 @pytest.mark.slow

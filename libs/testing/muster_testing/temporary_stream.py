@@ -1,4 +1,4 @@
-"""A stream of a test's own on a broker that others may share."""
+"""A stream for one test on a shared broker."""
 
 from collections.abc import Sequence
 from typing import Literal
@@ -14,8 +14,8 @@ from muster_bus import (
 )
 
 
-class Partition:
-    """A stream named ``name`` with the subjects ``<name>.>``, and the stream of dead letters beside it."""
+class TemporaryStream:
+    """A stream called ``name`` with the subjects ``<name>.>``, and the stream of dead letters."""
 
     def __init__(self, *, bus: Bus, name: str) -> None:
         self.bus = bus
@@ -23,14 +23,14 @@ class Partition:
         self._sent = 0
 
     @classmethod
-    async def open(cls, bus: Bus, name: str) -> "Partition":
+    async def open(cls, bus: Bus, name: str) -> "TemporaryStream":
         """Create the stream."""
         stream = StreamSpec(name=name, subjects=[f"{name}.>"], max_bytes=64 << 20)
         await provision(bus, streams=[stream, dead_letter_stream()])
         return cls(bus=bus, name=name)
 
     async def publish(self, *payloads: str, topic: str = "a") -> Published:
-        """Publish each payload durably on ``<name>.<topic>``; returns the last acknowledgement."""
+        """Publish each payload durably on ``<name>.<topic>``; return the last acknowledgement."""
         published = Published(self.name, 0)
         for payload in payloads:
             self._sent += 1
@@ -39,12 +39,21 @@ class Partition:
             published = await self.bus.publish_once(outgoing, deadline_s=30)
         return published
 
+<<<<<<< HEAD:libs/testing/muster_testing/partition.py
     async def settled(self, consumer: str) -> bool:
         """Whether everything that was delivered to ``consumer`` is acknowledged and nothing waits."""
         answer = await self.bus.request(f"$JS.API.CONSUMER.INFO.{self.name}.{consumer}", b"")
         return b'"num_ack_pending":0' in answer.data and b'"num_pending":0' in answer.data
 
     async def consumer(
+=======
+    async def is_settled(self, durable: str) -> bool:
+        """Return whether ``durable`` has no pending messages and no pending acknowledgements."""
+        answer = await self.bus.request(f"$JS.API.CONSUMER.INFO.{self.name}.{durable}", b"")
+        return b'"num_ack_pending":0' in answer.data and b'"num_pending":0' in answer.data
+
+    async def add_consumer(
+>>>>>>> d80cc2c (testing: name helpers for what they are, plain words):libs/testing/muster_testing/temporary_stream.py
         self,
         name: str,
         *,
@@ -53,7 +62,7 @@ class Partition:
         ack_wait_s: float = 5,
         max_deliver: int = -1,
     ) -> str:
-        """Create a durable on this stream and return its name."""
+        """Create a durable consumer of this stream and return its name."""
         spec = ConsumerSpec(
             stream=self.name,
             consumer=name,

@@ -1,7 +1,7 @@
-"""Everyone around a scheduler, played by one: who submits and validates jobs, who runs their replicas, who ends them.
+"""All services around a scheduler in one object: gateway, spec-validator, pod-launcher and status-tracker.
 
-A scheduler cannot tell: it hears the same events on the same subjects. Nothing is started and nobody is asked, so that what is measured
-or broken is the scheduler and the bus alone.
+It publishes and consumes the same events on the same subjects, but starts no replicas and answers no queries, so that a
+test or benchmark loads only the scheduler and the bus.
 """
 
 import asyncio
@@ -24,52 +24,52 @@ from muster_events.catalogue import (
 from muster_events.codec import job_message, pool_message, read_job_event
 from muster_events.subjects import job_events
 
-Life = Callable[[str], float | None]
-"""How many seconds the replicas of a job (by id) run; None: for ever."""
+RunTime = Callable[[str], float | None]
+"""Returns the run time in seconds of a job's replicas, by the job's id; None means for ever."""
 
 _MOST = 500
 _AT_ONCE = 64
 _PAUSE_S = 0.05
 
 
-class Hands:
-    """Says what gateway, spec-validator, pod-launcher and status-tracker would say of jobs that all go well.
+class FakeServices:
+    """Publishes the other services' events of jobs that all succeed.
 
-    ``life`` is how long their replicas run; ``ended`` is called when a job's last event is stored.
+    ``run_time`` is the run time of their replicas; ``ended`` is called when a job's last event is stored.
     """
 
     def __init__(
-        self, *, bus: Bus, life: Life = lambda _: 0.0, ended: Callable[[str], None] = lambda _: None
+        self, *, bus: Bus, run_time: RunTime = lambda _: 0.0, ended: Callable[[str], None] = lambda _: None
     ) -> None:
         self.placed: dict[str, tuple[events.JobPlaced, Incoming]] = {}
         self._bus = bus
-        self._life = life
+        self._run_time = run_time
         self._ended = ended
-        self._unsaid: list[tuple[Outgoing, Callable[[], None] | None]] = []
-        self._woken = asyncio.Event()
-        self._lasting: set[asyncio.TimerHandle] = set()
+        self._unpublished: list[tuple[Outgoing, Callable[[], None] | None]] = []
+        self._pending = asyncio.Event()
+        self._timers: set[asyncio.TimerHandle] = set()
 
     @classmethod
     @asynccontextmanager
-    async def at_work(
-        cls, bus: Bus, *, life: Life = lambda _: 0.0, ended: Callable[[str], None] = lambda _: None
+    async def running(
+        cls, bus: Bus, *, run_time: RunTime = lambda _: 0.0, ended: Callable[[str], None] = lambda _: None
     ) -> AsyncGenerator[Self]:
-        """Hands that work until the end of the block; what fails in them fails the block."""
-        hands = cls(bus=bus, life=life, ended=ended)
+        """Run the fake services until the end of the block; an error in them fails the block."""
+        fakes = cls(bus=bus, run_time=run_time, ended=ended)
         try:
             async with asyncio.TaskGroup() as tasks:
-                working = [tasks.create_task(hands._read()), tasks.create_task(hands._speak())]
+                working = [tasks.create_task(fakes._consume()), tasks.create_task(fakes._publish())]
                 try:
-                    yield hands
+                    yield fakes
                 finally:
                     for task in working:
                         task.cancel()
         finally:
-            for timer in hands._lasting:
+            for timer in fakes._timers:
                 timer.cancel()
 
-    async def offer(self, pool: str, nodes: Iterable[Node]) -> None:
-        """Nodes of the pool, as pod-launcher reports them; durable on return."""
+    async def report_nodes(self, pool: str, nodes: Iterable[Node]) -> None:
+        """Report nodes of the pool as pod-launcher does; they are stored on return."""
         gate = asyncio.Semaphore(_AT_ONCE)
 
         async def one(node: Node) -> None:
@@ -80,23 +80,21 @@ class Hands:
         await asyncio.gather(*map(one, nodes))
 
     def submit(self, job_id: str, job: Job, *, submitter: str = "") -> None:
-        """A job is submitted and found good; both events are stored soon."""
+        """Submit and validate a job; both events are published in the background."""
         submitted = events.JobSubmitted(job_id=job_id, request_id=job_id, submitter=submitter, spec=job)
-        self._say(job_id, submitted, GATEWAY)
-        self._say(job_id, events.JobValidated(job=job), SPEC_VALIDATOR)
+        self._queue_event(job_id, submitted, GATEWAY)
+        self._queue_event(job_id, events.JobValidated(job=job), SPEC_VALIDATOR)
 
     def run_on(self, job_id: str, placed: events.JobPlaced) -> None:
-        """The replicas run, and after their time they exit well."""
+        """Report the replicas as running, and after their run time as exited with code 0."""
         self._change(job_id, placed, ReplicaState.RUNNING, None)
-        seconds = self._life(job_id)
+        seconds = self._run_time(job_id)
         if seconds is not None:
             loop = asyncio.get_running_loop()
-            timer = loop.call_later(
-                seconds, lambda: (self._lasting.discard(timer), self._end(job_id, placed))
-            )
-            self._lasting.add(timer)
+            timer = loop.call_later(seconds, lambda: (self._timers.discard(timer), self._end(job_id, placed)))
+            self._timers.add(timer)
 
-    async def _read(self) -> None:
+    async def _consume(self) -> None:
         async def handle(batch: list[Incoming], *, live: bool) -> None:
             del live
             for incoming in batch:
@@ -118,7 +116,7 @@ class Hands:
         self._change(job_id, placed, ReplicaState.EXITED, 0)
         reason = Reason(code="Succeeded", message="all replicas have succeeded")
         finished = events.JobFinished(outcome=events.Outcome.SUCCEEDED, reason=reason, attempt=placed.attempt)
-        self._say(job_id, finished, STATUS_TRACKER, then=lambda: self._ended(job_id))
+        self._queue_event(job_id, finished, STATUS_TRACKER, then=lambda: self._ended(job_id))
 
     def _change(
         self, job_id: str, placed: events.JobPlaced, state: ReplicaState, exit_code: int | None
@@ -136,20 +134,20 @@ class Hands:
             )
             for one in placed.replicas
         )
-        self._say(job_id, events.ReplicasChanged(changes=changes), POD_LAUNCHER)
+        self._queue_event(job_id, events.ReplicasChanged(changes=changes), POD_LAUNCHER)
 
-    def _say(
+    def _queue_event(
         self, job_id: str, event: events.JobEvent, source: str, *, then: Callable[[], None] | None = None
     ) -> None:
-        self._unsaid.append((job_message(job_id, event, source=source), then))
-        self._woken.set()
+        self._unpublished.append((job_message(job_id, event, source=source), then))
+        self._pending.set()
 
-    async def _speak(self) -> None:
+    async def _publish(self) -> None:
         while True:
-            await self._woken.wait()
-            said, self._unsaid = self._unsaid[:_MOST], self._unsaid[_MOST:]
-            if not self._unsaid:
-                self._woken.clear()
+            await self._pending.wait()
+            said, self._unpublished = self._unpublished[:_MOST], self._unpublished[_MOST:]
+            if not self._unpublished:
+                self._pending.clear()
             while said:
                 try:
                     await self._bus.commit([message for message, _ in said], fence=None)

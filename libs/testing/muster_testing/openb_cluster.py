@@ -1,9 +1,9 @@
-"""A cluster with shares of GPUs that is as large and as mixed as a published one, filled at random.
+"""A cluster with fractional GPUs, of the size and mix of a published trace, filled at random.
 
-Nodes: the 1,213 GPU nodes of Alibaba's ``openb`` trace (cluster-trace-gpu-v2023), sort by sort: how many there are of each model with how
-many GPUs, CPUs and how much memory; 6,212 GPUs in all. Demands: that trace's shares of replicas (13.3 % without GPUs, 37.8 % with part of
-one, 48.0 % with one, 0.9 % with several), each drawn at random from the requests that are most frequent in three stretches of it. Which
-models a replica accepts is left out.
+Nodes: the 1,213 GPU nodes of Alibaba's ``openb`` trace (cluster-trace-gpu-v2023), by model with GPUs, CPUs and memory;
+6,212 GPUs in all. Demands: the trace's proportions of replicas (13.3 % without GPUs, 37.8 % with a fraction of one, 48.0
+% with one, 0.9 % with several), each sampled from the most frequent requests in three sections of it. Constraints on GPU
+models are left out.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from muster_core.scheduling.placement import (
 
 _GIB = 2**30
 ALL_GPUS = 6_212
-"""Of the whole cluster."""
+"""The number of GPUs in the cluster."""
 
-SORTS = (
+NODE_TYPES = (
     ("g2", 549, 96, 384, 8),
     ("t4-small", 387, 104, 512, 2),
     ("p100", 112, 16, 120, 2),
@@ -41,7 +41,7 @@ SORTS = (
     ("p100-small", 5, 8, 60, 1),
     ("a10", 2, 128, 256, 1),
 )
-"""Name, number of nodes, CPUs, GiB and GPUs of each."""
+"""Name, number of nodes, CPUs, GiB and GPUs of each node type."""
 
 DEMANDS = (
     (32_000, 48, 0, 60),
@@ -78,20 +78,21 @@ DEMANDS = (
     (32_200, 129, 4_000, 2),
     (64_000, 256, 8_000, 5),
 )
-"""Milli-CPU, GiB and milli-GPU of a replica, and how often it comes in a thousand."""
+"""Milli-CPU, GiB and milli-GPU of a replica, and its frequency per thousand."""
 
 PUBLISHED = 0.954
-"""The part of the GPUs that is allocated at 130 %, as its authors measured it (Weng et al., USENIX ATC 2023)."""
+"""The published fraction of allocated GPUs at 130 % demand (Weng et al., USENIX ATC 2023)."""
 
 ALLOWANCE = 0.005
-"""What demands that are drawn, instead of replayed, may cost."""
+"""The tolerance for sampled instead of replayed demands."""
 
 
 def allocated_share(*, seed: int, asked: float = 1.3) -> float:
-    """The part of all GPUs that is allocated once replicas for ``asked`` times as many have been tried, one after the other.
+    """Return the fraction of allocated GPUs after placing replicas one by one until they request ``asked`` times all
+    GPUs.
 
     Raises:
-        AssertionError: a node holds more than it has.
+        AssertionError: a node is overcommitted.
     """
     cluster = Snapshot(_nodes())
     requests = [Resources(cpu=cpu, memory=memory * _GIB, gpu=gpu) for cpu, memory, gpu, _ in DEMANDS]
@@ -119,7 +120,7 @@ def allocated_share(*, seed: int, asked: float = 1.3) -> float:
         else:
             full.add(drawn)
     if cluster.overcommitted():
-        raise AssertionError(f"over their capacity: {cluster.overcommitted()}")
+        raise AssertionError(f"overcommitted nodes: {cluster.overcommitted()}")
     return allocated / (ALL_GPUS * GPU_MILLI)
 
 
@@ -129,7 +130,7 @@ def _nodes() -> list[Node]:
             name=f"{name}-{number:04d}",
             allocatable=Resources(cpu=cpu * 1_000, memory=memory * _GIB, gpu=gpus * GPU_MILLI),
         )
-        for name, nodes, cpu, memory, gpus in SORTS
+        for name, nodes, cpu, memory, gpus in NODE_TYPES
         for number in range(nodes)
     ]
 

@@ -1,4 +1,4 @@
-"""A long random stream of the events of many jobs: most of them sensible, some stale, repeated or out of place."""
+"""Long random event streams of many jobs: mostly valid transitions, some stale, repeated or invalid."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ _SEEN = tuple(state for state in ReplicaState if state is not ReplicaState.PLACE
 _CODES = (0, 0, 0, 1, 137)
 
 
-class Walk:
-    """The events of ``jobs`` jobs, ``length`` in all, in ``stream``, as their writers tell them of records that may be out of date."""
+class RandomEvents:
+    """``length`` events of ``jobs`` jobs, in ``stream``; their writers may have seen an outdated record."""
 
     def __init__(self, *, seed: int, jobs: int, length: int) -> None:
         self._random = Random(seed)  # noqa: S311 - the same walk every time
@@ -44,7 +44,7 @@ class Walk:
 
     @property
     def records(self) -> dict[str, JobRecord]:
-        """What the events in order add up to."""
+        """The records after all events in order."""
         return {job_id: known[-1] for job_id, known in self._records.items()}
 
     def _step(self, job_id: str) -> None:
@@ -60,7 +60,7 @@ class Walk:
         self._tell(job_id, self._next(base) if sensible else self._anything(base))
 
     def _tell(self, job_id: str, event: events.JobEvent) -> None:
-        # Other streams' messages lie between: sequences have gaps.
+        # Messages of other subjects lie in between: sequences have gaps.
         sequence = (self.stream[-1].sequence if self.stream else 0) + self._random.choice((1, 1, 2, 5))
         stored = StoredEvent(job_id=job_id, event=event, sequence=sequence, at=self._now, source="test")
         self.stream.append(stored)
@@ -90,7 +90,7 @@ class Walk:
         return Job(name="demo", roles=(ps, worker), framework=framework, run=run)
 
     def _next(self, base: JobRecord) -> events.JobEvent:
-        """What would be said of the job if all went its way."""
+        """Return a valid next event."""
         for instruction in decide(base, self._now):
             if isinstance(instruction, Finish | Restart):
                 return instruction.event
@@ -158,14 +158,14 @@ class Walk:
             one.index for one in base.replicas if one.role == "worker" and not (one.terminating and one.ended)
         }
         free = [index for index in range(4) if index not in taken]
-        members = [one.index for one in base.gang() if one.role == "worker" and one.index]
+        gang = [one.index for one in base.gang() if one.role == "worker" and one.index]
         grows = bool(free) and base.phase in ACTIVE_PHASES and self._random.random() < 0.5
         return events.JobResized(
             attempt=base.attempt,
             generation=base.generation + 1,
             reason=WHY,
             added=(Assignment(role="worker", index=free[0], node="n1"),) if grows else (),
-            removed=() if grows else tuple(ReplicaRef(role="worker", index=index) for index in members[-1:]),
+            removed=() if grows else tuple(ReplicaRef(role="worker", index=index) for index in gang[-1:]),
         )
 
     def _seen(self, base: JobRecord) -> events.JobEvent:

@@ -1,4 +1,4 @@
-"""Hypothesis strategies for queues, nodes and jobs that compete: small numbers, so that they collide often."""
+"""Hypothesis strategies for queues, nodes and jobs that compete; small numbers make conflicts frequent."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _requests = st.one_of(_whole, _whole, _shares)
 _restarts = st.sampled_from([RestartPolicy.NEVER, RestartPolicy.NEVER, RestartPolicy.ON_FAILURE])
 
 foreign = st.builds(Resources, cpu=st.sampled_from([0, 500, 4000]), gpu=st.sampled_from([0, 0, 1000, 2000]))
-"""What foreign pods use of a node."""
+"""Usage of a node by foreign pods."""
 
 
 @st.composite
@@ -69,7 +69,7 @@ def queues(draw: st.DrawFn) -> tuple[QueueSpec, ...]:
 
 @st.composite
 def rivals(draw: st.DrawFn) -> Job:
-    """An elastic job with workers, perhaps a ps, and a queue and a priority; most have no name yet."""
+    """An elastic job with workers, sometimes a parameter server, and a queue and a priority; most have no name yet."""
     floor = draw(st.integers(1, 3))
     replicas = draw(st.integers(floor, 4))
     restart_policy = draw(_restarts)

@@ -1,4 +1,4 @@
-"""A real HTTP server that takes webhooks, and answers as a test wants: with a status, or not at all."""
+"""An HTTP server that receives webhooks and answers with the status that a test sets, or never."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from typing import Self
 import msgspec
 
 HANG = 0
-"""An answer that never comes."""
+"""The status of an answer that never comes."""
 
 _DEFAULT = 204
 _SILENCE_S = 3600
 
 
-class Received(msgspec.Struct, frozen=True, kw_only=True):
-    """One request: its target, its headers (names in lower case), its body, and what it was answered."""
+class WebhookRequest(msgspec.Struct, frozen=True, kw_only=True):
+    """One request: its target, headers (names in lower case) and body, and the status of the answer."""
 
     target: str
     headers: dict[str, str]
@@ -27,7 +27,7 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def job(self) -> str:
-        """The job that it tells of."""
+        """The job in the event."""
         return str(json.loads(self.body)["subject"])
 
     @property
@@ -37,15 +37,15 @@ class Received(msgspec.Struct, frozen=True, kw_only=True):
 
     @property
     def phase(self) -> str:
-        """The phase that it tells."""
+        """The phase in the event."""
         return str(json.loads(self.body)["data"]["phase"])
 
 
-class HookReceiver:
-    """Listens on a free port of the loopback interface. ``answer`` may be replaced at any time; it is given each request's body."""
+class WebhookReceiver:
+    """Listens on a free loopback port. ``answer`` maps each request's body to a status and may be replaced at any time."""
 
     def __init__(self) -> None:
-        self.received: list[Received] = []
+        self.received: list[WebhookRequest] = []
         self.answer: Callable[[bytes], int] = lambda _: _DEFAULT
         self.extra_headers: dict[str, str] = {}
         self._server: asyncio.Server | None = None
@@ -54,15 +54,15 @@ class HookReceiver:
 
     @property
     def url(self) -> str:
-        """Where it listens."""
+        """The URL for webhooks."""
         return f"http://127.0.0.1:{self._port}/hook"
 
-    def taken(self) -> list[Received]:
-        """What it answered with 2xx, in the order of arrival."""
+    def taken(self) -> list[WebhookRequest]:
+        """Return the requests answered with 2xx, in order of arrival."""
         return [received for received in self.received if 200 <= received.answer < 300]
 
     def phases_of(self, job_id: str) -> list[str]:
-        """The phases of a job that it was told and took."""
+        """Return the phases of a job in the accepted requests."""
         return [received.phase for received in self.taken() if received.job == job_id]
 
     async def __aenter__(self) -> Self:
@@ -75,12 +75,12 @@ class HookReceiver:
         await self.leave()
 
     async def listen(self) -> None:
-        """Listen, on the same port as before if there was one."""
+        """Start to listen; after `leave`, on the same port as before."""
         self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         self._port = int(self._server.sockets[0].getsockname()[1])
 
     async def leave(self) -> None:
-        """Refuse connections, and cut those that there are."""
+        """Refuse new connections and close the open ones."""
         if self._server is not None:
             self._server.close()
         for task in self._tasks:
@@ -106,7 +106,7 @@ class HookReceiver:
         body = await reader.readexactly(int(headers["content-length"]))
         status = self.answer(body)
         self.received.append(
-            Received(target=head[0].split(" ")[1], headers=headers, body=body, answer=status)
+            WebhookRequest(target=head[0].split(" ")[1], headers=headers, body=body, answer=status)
         )
         if status == HANG:
             await asyncio.sleep(_SILENCE_S)

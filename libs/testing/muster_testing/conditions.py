@@ -1,4 +1,4 @@
-"""Waiting in tests: parts that run beside the test, and conditions that nothing announces."""
+"""Background tasks of a test, and polling for conditions without a notification."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 class Background:
-    """Runs parts beside the test and cancels them at its end."""
+    """Runs coroutines beside the test and cancels them at its end."""
 
     def __init__(self) -> None:
         self._tasks: list[asyncio.Task[None]] = []
@@ -35,14 +35,14 @@ class Background:
 
 
 async def eventually(condition: Callable[[], bool], timeout_s: float = 20) -> None:
-    """Return as soon as ``condition`` holds; raises ``TimeoutError``."""
+    """Return once ``condition`` holds; raises ``TimeoutError``."""
     async with asyncio.timeout(timeout_s):
         while not condition():  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(_POLL_S)
 
 
 async def answered(ask: Callable[[], Awaitable[T]], timeout_s: float = 20) -> T:
-    """The first answer of ``ask`` that is not empty or false; raises ``TimeoutError``."""
+    """Return the first true result of ``ask``; raises ``TimeoutError``."""
     async with asyncio.timeout(timeout_s):
         while True:
             if answer := await ask():
