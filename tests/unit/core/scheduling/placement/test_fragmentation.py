@@ -8,7 +8,7 @@ import pytest
 
 from muster_core.models import Resources
 from muster_core.scheduling.placement import Placement, Snapshot, demand_of, gang_of, place, workload_of
-from muster_testing.openb_cluster import ALL_GPUS, ALLOWANCE, PUBLISHED, NODE_TYPES, allocated_share
+from muster_testing.openb_cluster import ALL_GPUS, ALLOWANCE, NODE_TYPES, PUBLISHED, allocated_share
 
 if TYPE_CHECKING:
     from conftest import Scene
