@@ -39,21 +39,12 @@ class TemporaryStream:
             published = await self.bus.publish_once(outgoing, deadline_s=30)
         return published
 
-<<<<<<< HEAD:libs/testing/muster_testing/partition.py
     async def settled(self, consumer: str) -> bool:
-        """Whether everything that was delivered to ``consumer`` is acknowledged and nothing waits."""
+        """Return whether ``consumer`` has no pending messages and no pending acknowledgements."""
         answer = await self.bus.request(f"$JS.API.CONSUMER.INFO.{self.name}.{consumer}", b"")
         return b'"num_ack_pending":0' in answer.data and b'"num_pending":0' in answer.data
 
     async def consumer(
-=======
-    async def is_settled(self, durable: str) -> bool:
-        """Return whether ``durable`` has no pending messages and no pending acknowledgements."""
-        answer = await self.bus.request(f"$JS.API.CONSUMER.INFO.{self.name}.{durable}", b"")
-        return b'"num_ack_pending":0' in answer.data and b'"num_pending":0' in answer.data
-
-    async def add_consumer(
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words):libs/testing/muster_testing/temporary_stream.py
         self,
         name: str,
         *,

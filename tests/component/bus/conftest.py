@@ -13,12 +13,12 @@ __all__ = ["broker", "bus", "fresh", "shared_broker", "shared_bus"]
 
 
 @pytest_asyncio.fixture
-async def stream(shared_bus: Bus, fresh: str) -> TemporaryStream:
+async def partition(shared_bus: Bus, fresh: str) -> TemporaryStream:
     return await TemporaryStream.open(shared_bus, fresh)
 
 
 @pytest_asyncio.fixture
-async def own_stream(bus: Bus, fresh: str) -> TemporaryStream:
+async def own_partition(bus: Bus, fresh: str) -> TemporaryStream:
     """A partition on a broker that the test may kill."""
     return await TemporaryStream.open(bus, fresh)
 

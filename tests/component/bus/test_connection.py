@@ -124,12 +124,12 @@ def user(password: str, permissions: str = "{}") -> str:
     return f'authorization {{ users: [ {{ user: "u", password: "{password}", permissions: {permissions} }} ] }}\n'
 
 
-async def test_a_payload_beyond_the_brokers_limit_is_refused(stream: TemporaryStream) -> None:
+async def test_a_payload_beyond_the_brokers_limit_is_refused(partition: TemporaryStream) -> None:
     limit = MAX_PAYLOAD_MB << 20
     for size in (2 * limit, limit - 10):
         with pytest.raises(Refused, match="exceed the broker's limit"):
-            await stream.bus.publish(Outgoing(subject=f"{stream.name}.a", data=b"x" * size, msg_id="1"))
-    assert stream.bus.connected
+            await partition.bus.publish(Outgoing(subject=f"{partition.name}.a", data=b"x" * size, msg_id="1"))
+    assert partition.bus.connected
 
 
 async def test_a_permission_that_is_missing_is_counted(tmp_path: Path) -> None:

@@ -61,30 +61,18 @@ class Ledger:
             raise StreamFull("full")
 
 
-<<<<<<< HEAD
-def reader_(bus: Bus, partition: Partition, consumer: str, reader: Reader) -> PartitionReader:
+def reader_(bus: Bus, partition: TemporaryStream, consumer: str, reader: Reader) -> PartitionReader:
     return PartitionReader(
         bus, stream=partition.name, consumer=consumer, filters=[f"{partition.name}.a"], handle=reader.handle
     )
 
 
-async def pull_and_vanish(bus: Bus, partition: Partition, consumer: str, count: int) -> list[Incoming]:
-=======
-def feed(bus: Bus, stream: TemporaryStream, durable: str, reader: Reader) -> Feed:
-    return Feed(bus, stream=stream.name, durable=durable, filters=[f"{stream.name}.a"], handle=reader.handle)
-
-
-async def pull_and_vanish(bus: Bus, stream: TemporaryStream, durable: str, count: int) -> list[Incoming]:
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
+async def pull_and_vanish(bus: Bus, partition: TemporaryStream, consumer: str, count: int) -> list[Incoming]:
     """What an owner does that is killed between pulling and acknowledging."""
     pulled: asyncio.Queue[Incoming] = asyncio.Queue()
     inbox = f"_INBOX.vanish-{consumer}"
     await bus.subscribe(inbox, pulled.put_nowait)
-<<<<<<< HEAD
     await bus.send(f"$JS.API.CONSUMER.MSG.NEXT.{partition.name}.{consumer}", str(count).encode(), reply=inbox)
-=======
-    await bus.send(f"$JS.API.CONSUMER.MSG.NEXT.{stream.name}.{durable}", str(count).encode(), reply=inbox)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     async with asyncio.timeout(10):
         return [await pulled.get() for _ in range(count)]
 
@@ -93,27 +81,18 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(n) for n in range(first, last + 1)]
 
 
-<<<<<<< HEAD
-async def test_a_feed_catches_up_and_then_follows(partition: Partition, background: Background) -> None:
+async def test_a_feed_catches_up_and_then_follows(partition: TemporaryStream, background: Background) -> None:
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     await partition.publish(*numbers(1, 5))
     await partition.publish("not mine", topic="b")
     reader = Reader()
     reading = reader_(partition.bus, partition, consumer, reader)
-=======
-async def test_a_feed_catches_up_and_then_follows(stream: TemporaryStream, background: Background) -> None:
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"])
-    await stream.publish(*numbers(1, 5))
-    await stream.publish("not mine", topic="b")
-    reader = Reader()
-    reading = feed(stream.bus, stream, durable, reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     assert reader.payloads == numbers(1, 5)
     assert reader.live == []
 
-    last = await stream.publish(*numbers(6, 8))
+    last = await partition.publish(*numbers(6, 8))
     await reading.wait_for(last.sequence, 10)
 
     assert reader.payloads == numbers(1, 8)
@@ -122,42 +101,28 @@ async def test_a_feed_catches_up_and_then_follows(stream: TemporaryStream, backg
 
 
 async def test_waiting_on_an_idle_filter_returns_and_on_the_future_does_not(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     reading = reader_(partition.bus, partition, consumer, Reader())
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"])
-    reading = feed(stream.bus, stream, durable, Reader())
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
-    foreign = await stream.publish("not mine", topic="b")
+    foreign = await partition.publish("not mine", topic="b")
 
     await reading.wait_for(foreign.sequence, 10)
     with pytest.raises(TimeoutError):
         await reading.wait_for(foreign.sequence + 1, 0.3)
 
 
-<<<<<<< HEAD
-async def test_a_feed_that_returns_goes_on_where_it_was(partition: Partition) -> None:
+async def test_a_feed_that_returns_goes_on_where_it_was(partition: TemporaryStream) -> None:
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
-=======
-async def test_a_feed_that_returns_goes_on_where_it_was(stream: TemporaryStream) -> None:
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"])
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     for first in (1, 11):
-        last = await stream.publish(*numbers(first, first + 9))
+        last = await partition.publish(*numbers(first, first + 9))
         reader = Reader()
-<<<<<<< HEAD
         reading = reader_(partition.bus, partition, consumer, reader)
-=======
-        reading = feed(stream.bus, stream, durable, reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
         running = asyncio.create_task(reading.run())
         await reading.wait_for(last.sequence, 10)
-        last = await stream.publish(f"live {first}")
+        last = await partition.publish(f"live {first}")
         await reading.wait_for(last.sequence, 10)
         reading.stop()
         await asyncio.wait_for(running, 10)
@@ -166,60 +131,42 @@ async def test_a_feed_that_returns_goes_on_where_it_was(stream: TemporaryStream)
 
 
 async def test_a_successor_waits_for_nothing_that_a_dead_owner_had_pulled(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     await partition.publish(*numbers(1, 10))
     await pull_and_vanish(await connect(), partition, consumer, 6)
     reader = Reader()
     reading = reader_(await connect(), partition, consumer, reader)
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"], ack_wait_s=30)
-    await stream.publish(*numbers(1, 10))
-    await pull_and_vanish(await connect(), stream, durable, 6)
-    reader = Reader()
-    reading = feed(await connect(), stream, durable, reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
 
-    last = await stream.publish("11")
+    last = await partition.publish("11")
     await reading.wait_for(last.sequence, 5)
 
     assert reader.payloads == numbers(1, 11)
 
 
 async def test_what_a_zombie_pulls_in_between_is_not_missed(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader = Reader()
     reading = reader_(await connect(), partition, consumer, reader)
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"], ack_wait_s=30)
-    reader = Reader()
-    reading = feed(await connect(), stream, durable, reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
-    await reading.wait_for((await stream.publish("1")).sequence, 10)
+    await reading.wait_for((await partition.publish("1")).sequence, 10)
 
     stolen: list[Incoming] = []
-<<<<<<< HEAD
     zombie = asyncio.create_task(pull_and_vanish(await connect(), partition, consumer, 5))
-=======
-    zombie = asyncio.create_task(pull_and_vanish(await connect(), stream, durable, 5))
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     sent = 1
     while not zombie.done():
         sent += 1
-        await stream.publish(str(sent))
+        await partition.publish(str(sent))
     stolen = await zombie
-    last = await stream.publish(*numbers(sent + 1, sent + 3))
+    last = await partition.publish(*numbers(sent + 1, sent + 3))
 
     async with asyncio.timeout(10):
         while reading.position < last.sequence:
-            sent_more = await stream.publish("nudge")
+            sent_more = await partition.publish("nudge")
             await asyncio.sleep(0.05)
             last = last if reading.position < last.sequence else sent_more
     assert len(stolen) == 5
@@ -227,9 +174,8 @@ async def test_what_a_zombie_pulls_in_between_is_not_missed(
 
 
 async def test_a_gap_is_noticed_although_a_redelivery_came_first(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=1)
     thief = await connect()
     await partition.publish("1", "2")
@@ -241,19 +187,6 @@ async def test_a_gap_is_noticed_although_a_redelivery_came_first(
 
     thieving = asyncio.create_task(pull_and_vanish(thief, partition, consumer, 1))
     last = await partition.publish("3", "4", "5", "6")
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"], ack_wait_s=1)
-    thief = await connect()
-    await stream.publish("1", "2")
-    await pull_and_vanish(thief, stream, durable, 2)
-    reader = Reader()
-    reading = feed(await connect(), stream, durable, reader)
-    background.start(reading.run())
-    await asyncio.wait_for(reading.caught_up.wait(), 10)
-
-    thieving = asyncio.create_task(pull_and_vanish(thief, stream, durable, 1))
-    last = await stream.publish("3", "4", "5", "6")
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     await thieving
     await reading.wait_for(last.sequence, 10)
 
@@ -261,21 +194,15 @@ async def test_a_gap_is_noticed_although_a_redelivery_came_first(
 
 
 async def test_order_holds_when_the_broker_is_killed_in_the_middle(
-    own_stream: TemporaryStream, broker: Broker, background: Background
+    own_partition: TemporaryStream, broker: Broker, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await own_partition.consumer("d", ack="all", filters=[f"{own_partition.name}.a"])
     reader = Reader()
     reading = reader_(own_partition.bus, own_partition, consumer, reader)
-=======
-    durable = await own_stream.add_consumer("d", ack="all", filters=[f"{own_stream.name}.a"])
-    reader = Reader()
-    reading = feed(own_stream.bus, own_stream, durable, reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
-    publishing = asyncio.create_task(own_stream.publish(*numbers(1, 600)))
+    publishing = asyncio.create_task(own_partition.publish(*numbers(1, 600)))
     for handled in (100, 300):
         await eventually(lambda handled=handled: len(reader.payloads) >= handled)
         await broker.restart()
@@ -286,31 +213,24 @@ async def test_order_holds_when_the_broker_is_killed_in_the_middle(
 
 
 async def test_a_feed_is_back_soon_after_the_broker_is(
-    own_stream: TemporaryStream, broker: Broker, background: Background
+    own_partition: TemporaryStream, broker: Broker, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await own_partition.consumer("d", ack="all", filters=[f"{own_partition.name}.a"])
     reader = Reader()
     reading = reader_(own_partition.bus, own_partition, consumer, reader)
-=======
-    durable = await own_stream.add_consumer("d", ack="all", filters=[f"{own_stream.name}.a"])
-    reader = Reader()
-    reading = feed(own_stream.bus, own_stream, durable, reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 
     await broker.restart()
-    last = await own_stream.publish("1")
+    last = await own_partition.publish("1")
 
     await reading.wait_for(last.sequence, 3)
 
 
 async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
     """The writer of the records has settled 3 of 6; the reader gets its records and the other 3."""
-<<<<<<< HEAD
     writer = await partition.consumer("writer", ack="all", filters=[f"{partition.name}.a"])
     own = await partition.consumer("own", ack="all", filters=[f"{partition.name}.a"])
     await provision(partition.bus, buckets=[BucketSpec(name=partition.name)])
@@ -318,38 +238,21 @@ async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
     await partition.publish(*numbers(1, 3))
     applied_sequence = Reader()
     writing = reader_(partition.bus, partition, writer, applied_sequence)
-=======
-    writer = await stream.add_consumer("writer", ack="all", filters=[f"{stream.name}.a"])
-    own = await stream.add_consumer("own", ack="all", filters=[f"{stream.name}.a"])
-    await provision(stream.bus, buckets=[BucketSpec(name=stream.name)])
-    records = Records(stream.bus, stream.name)
-    await stream.publish(*numbers(1, 3))
-    applied_sequence = Reader()
-    writing = feed(stream.bus, stream, writer, applied_sequence)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     running = asyncio.create_task(writing.run())
-    await writing.wait_for((await stream.publish("live")).sequence, 10)
-    await answered(lambda: stream.is_settled(writer))
+    await writing.wait_for((await partition.publish("live")).sequence, 10)
+    await answered(lambda: partition.settled(writer))
     writing.stop()
     await asyncio.wait_for(running, 10)
     await records.put("fold", b"1,2,3,live")
-    await stream.publish(*numbers(4, 6))
+    await partition.publish(*numbers(4, 6))
 
     loaded: list[Entry] = []
     reader = Reader()
-<<<<<<< HEAD
     reading = PartitionReader(
         partition.bus,
         stream=partition.name,
         consumer=own,
         filters=[f"{partition.name}.a"],
-=======
-    reading = Feed(
-        stream.bus,
-        stream=stream.name,
-        durable=own,
-        filters=[f"{stream.name}.a"],
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
         records=records,
         record_writers=[writer],
         load=loaded.extend,
@@ -363,9 +266,8 @@ async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
 
 
 async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     writer = await partition.consumer("writer", ack="all", filters=[f"{partition.name}.other"])
     own = await partition.consumer("own", ack="all", filters=[f"{partition.name}.a"])
     await partition.publish(*numbers(1, 3))
@@ -376,18 +278,6 @@ async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(
         consumer=own,
         filters=[f"{partition.name}.a"],
         record_writers=[writer],
-=======
-    writer = await stream.add_consumer("writer", ack="all", filters=[f"{stream.name}.other"])
-    own = await stream.add_consumer("own", ack="all", filters=[f"{stream.name}.a"])
-    await stream.publish(*numbers(1, 3))
-    reader = Reader()
-    reading = Feed(
-        stream.bus,
-        stream=stream.name,
-        durable=own,
-        filters=[f"{stream.name}.a"],
-        floors=[writer],
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
         handle=reader.handle,
     )
     background.start(reading.run())
@@ -398,77 +288,52 @@ async def test_an_idle_writer_is_a_floor_at_the_end_of_the_stream(
 
 
 async def test_a_poisonous_message_is_set_aside_and_does_not_block(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
     reader = Reader()
     reader.failures = {"2": Poison("unreadable"), "4": ZeroDivisionError("by zero")}
     reading = reader_(partition.bus, partition, consumer, reader)
-=======
-    durable = await stream.add_consumer(f"{stream.name}-d", ack="all", filters=[f"{stream.name}.a"])
-    reader = Reader()
-    reader.failures = {"2": Poison("unreadable"), "4": ZeroDivisionError("by zero")}
-    reading = feed(stream.bus, stream, durable, reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
 
-    last = await stream.publish(*numbers(1, 5))
+    last = await partition.publish(*numbers(1, 5))
     await reading.wait_for(last.sequence, 20)
 
-<<<<<<< HEAD
     dead_letters = [
         dead_letter
         for dead_letter in await DeadLetters(partition.bus).list()
         if dead_letter.consumer == consumer
     ]
-=======
-    letters = [letter for letter in await DeadLetters(stream.bus).list() if letter.durable == durable]
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     assert reader.once() == ["1", "3", "5"]
     assert [(dead_letter.data, dead_letter.reason) for dead_letter in dead_letters] == [
         (b"2", "unreadable"),
         (b"4", "ZeroDivisionError: by zero"),
     ]
-<<<<<<< HEAD
     assert dead_letters[0].subject == f"{partition.name}.a"
     assert (dead_letters[0].stream, dead_letters[0].stream_sequence) == (partition.name, 2)
-=======
-    assert letters[0].subject == f"{stream.name}.a"
-    assert (letters[0].stream, letters[0].stream_sequence) == (stream.name, 2)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
 
 async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
     readers = {name: Reader() for name in ("one", "two")}
     for name, reader in readers.items():
-<<<<<<< HEAD
         consumer = await partition.consumer(
             f"{partition.name}-{name}", ack="all", filters=[f"{partition.name}.a"]
         )
         reading = reader_(await connect(), partition, consumer, reader)
-=======
-        durable = await stream.add_consumer(f"{stream.name}-{name}", ack="all", filters=[f"{stream.name}.a"])
-        reading = feed(await connect(), stream, durable, reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
         background.start(reading.run())
         await asyncio.wait_for(reading.caught_up.wait(), 10)
     readers["one"].failures = {"2": Poison("unreadable")}
-    await stream.publish("1", "2", "3")
-    operator = DeadLetters(stream.bus)
+    await partition.publish("1", "2", "3")
+    operator = DeadLetters(partition.bus)
 
     async def own_letters() -> list[DeadLetter]:
-<<<<<<< HEAD
         return [
             dead_letter
             for dead_letter in await operator.list()
             if dead_letter.consumer.startswith(partition.name)
         ]
-=======
-        return [letter for letter in await operator.list() if letter.durable.startswith(stream.name)]
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     (dead_letter,) = await answered(own_letters)
 
@@ -481,13 +346,10 @@ async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
     await eventually(lambda: readers["one"].once() == ["1", "3"])
 
 
-<<<<<<< HEAD
-async def test_an_unavailable_bus_is_no_ones_poison(partition: Partition, background: Background) -> None:
+async def test_an_unavailable_bus_is_no_ones_poison(
+    partition: TemporaryStream, background: Background
+) -> None:
     consumer = await partition.consumer(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
-=======
-async def test_an_unavailable_bus_is_no_ones_poison(stream: TemporaryStream, background: Background) -> None:
-    durable = await stream.add_consumer(f"{stream.name}-d", ack="all", filters=[f"{stream.name}.a"])
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     attempts = 0
     handled: list[bytes] = []
 
@@ -498,66 +360,47 @@ async def test_an_unavailable_bus_is_no_ones_poison(stream: TemporaryStream, bac
             raise BusUnavailable("for a while")
         handled.extend(incoming.data for incoming in batch)
 
-<<<<<<< HEAD
     reading = PartitionReader(
         partition.bus,
         stream=partition.name,
         consumer=consumer,
         filters=[f"{partition.name}.a"],
         handle=handle,
-=======
-    reading = Feed(
-        stream.bus, stream=stream.name, durable=durable, filters=[f"{stream.name}.a"], handle=handle
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     )
     background.start(reading.run())
-    last = await stream.publish("1")
+    last = await partition.publish("1")
 
     await reading.wait_for(last.sequence, 30)
     assert handled == [b"1"]
 
 
 async def test_a_feed_waits_for_a_durable_that_is_not_there_yet(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
     reader = Reader()
-<<<<<<< HEAD
     reading = reader_(partition.bus, partition, "late", reader)
-=======
-    reading = feed(stream.bus, stream, "late", reader)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
-    last = await stream.publish("1")
+    last = await partition.publish("1")
     await asyncio.sleep(0.2)
-<<<<<<< HEAD
     await partition.consumer("late", ack="all", filters=[f"{partition.name}.a"])
-=======
-    await stream.add_consumer("late", ack="all", filters=[f"{stream.name}.a"])
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     await reading.wait_for(last.sequence, 10)
     assert reader.payloads == ["1"]
 
 
-<<<<<<< HEAD
 def flushed_reader(
-    partition: Partition, consumer: str, reader: Reader, ledger: Ledger, *, flush_interval_s: float = 0.1
+    partition: TemporaryStream,
+    consumer: str,
+    reader: Reader,
+    ledger: Ledger,
+    *,
+    flush_interval_s: float = 0.1,
 ) -> PartitionReader:
     return PartitionReader(
         partition.bus,
         stream=partition.name,
         consumer=consumer,
         filters=[f"{partition.name}.a"],
-=======
-def settled_feed(
-    stream: TemporaryStream, durable: str, reader: Reader, ledger: Ledger, *, settle_s: float = 0.1
-) -> Feed:
-    return Feed(
-        stream.bus,
-        stream=stream.name,
-        durable=durable,
-        filters=[f"{stream.name}.a"],
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
         handle=reader.handle,
         flush=ledger.flush,
         flush_interval_s=flush_interval_s,
@@ -565,136 +408,85 @@ def settled_feed(
 
 
 async def test_what_cannot_be_settled_is_not_acknowledged_and_comes_again(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
     reading = flushed_reader(partition, consumer, reader, ledger)
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"])
-    reader, ledger = Reader(), Ledger()
-    ledger.shut = True
-    reading = settled_feed(stream, durable, reader, ledger)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     running = asyncio.create_task(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
-    last = await stream.publish(*numbers(1, 3))
+    last = await partition.publish(*numbers(1, 3))
     await reading.wait_for(last.sequence, 10)
     await eventually(lambda: ledger.asked >= 3)
     reading.stop()
     await asyncio.wait_for(running, 10)
-<<<<<<< HEAD
     assert not await partition.settled(consumer)
 
     to_incoming = Reader()
     reading = flushed_reader(partition, consumer, to_incoming, ledger)
-=======
-    assert not await stream.is_settled(durable)
-
-    again = Reader()
-    reading = settled_feed(stream, durable, again, ledger)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     assert to_incoming.payloads == numbers(1, 3)
     ledger.shut = False
-<<<<<<< HEAD
     await answered(lambda: partition.settled(consumer))
-=======
-    await answered(lambda: stream.is_settled(durable))
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
 
 async def test_what_could_not_be_settled_is_acknowledged_once_it_can_be(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
     reading = flushed_reader(partition, consumer, reader, ledger)
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"], ack_wait_s=30)
-    reader, ledger = Reader(), Ledger()
-    ledger.shut = True
-    reading = settled_feed(stream, durable, reader, ledger)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
-    await reading.wait_for((await stream.publish("1")).sequence, 10)
+    await reading.wait_for((await partition.publish("1")).sequence, 10)
     await eventually(lambda: ledger.asked >= 2)
-<<<<<<< HEAD
     assert not await partition.settled(consumer)
 
     ledger.shut = False
     await answered(lambda: partition.settled(consumer), timeout_s=5)
-=======
-    assert not await stream.is_settled(durable)
-
-    ledger.shut = False
-    await answered(lambda: stream.is_settled(durable), timeout_s=5)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     assert reader.payloads == ["1"]
 
 
 async def test_what_cannot_be_settled_is_not_asked_for_without_a_pause(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     reader, ledger = Reader(), Ledger()
     ledger.shut = True
     clock = asyncio.get_running_loop().time
     reading = flushed_reader(partition, consumer, reader, ledger, flush_interval_s=0.5)
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"], ack_wait_s=30)
-    reader, ledger = Reader(), Ledger()
-    ledger.shut = True
-    clock = asyncio.get_running_loop().time
-    reading = settled_feed(stream, durable, reader, ledger, settle_s=0.5)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     began, asked = clock(), ledger.asked
-    await stream.publish("1")
+    await partition.publish("1")
     await eventually(lambda: ledger.asked >= asked + 3)
     assert ledger.asked - asked <= 1 + (clock() - began) / 0.5
 
 
 async def test_while_messages_are_many_it_is_settled_now_and_then(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
     reading = flushed_reader(partition, consumer, reader, ledger, flush_interval_s=1)
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"])
-    reader, ledger = Reader(), Ledger()
-    reading = settled_feed(stream, durable, reader, ledger, settle_s=1)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
     clock = asyncio.get_running_loop().time
     began = clock()
-    last = await stream.publish(*numbers(1, 500))
+    last = await partition.publish(*numbers(1, 500))
     await reading.wait_for(last.sequence, 20)
 
-<<<<<<< HEAD
     await answered(lambda: partition.settled(consumer))
-=======
-    await answered(lambda: stream.is_settled(durable))
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     assert ledger.asked <= 10 + (clock() - began)
     assert reader.payloads == numbers(1, 500)
 
 
 async def test_a_letter_that_is_replayed_stays_until_what_came_of_it_is_settled(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
     reader, ledger = Reader(), Ledger()
     reader.failures = {"1": Poison("unreadable")}
@@ -707,18 +499,6 @@ async def test_a_letter_that_is_replayed_stays_until_what_came_of_it_is_settled(
     ]
     reader.failures = {}
     await answered(lambda: partition.settled(consumer))
-=======
-    durable = await stream.add_consumer(f"{stream.name}-d", ack="all", filters=[f"{stream.name}.a"])
-    reader, ledger = Reader(), Ledger()
-    reader.failures = {"1": Poison("unreadable")}
-    reading = settled_feed(stream, durable, reader, ledger)
-    background.start(reading.run())
-    await reading.wait_for((await stream.publish("1")).sequence, 10)
-    operator = DeadLetters(stream.bus)
-    (letter,) = [letter for letter in await operator.list() if letter.durable == durable]
-    reader.failures = {}
-    await answered(lambda: stream.is_settled(durable))
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     ledger.shut = True
 
     with pytest.raises(ReplayFailed):
@@ -727,21 +507,13 @@ async def test_a_letter_that_is_replayed_stays_until_what_came_of_it_is_settled(
 
 
 async def test_what_was_caught_up_on_is_settled_although_nothing_new_comes(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=30)
     await partition.publish("1", "2")
     await pull_and_vanish(await connect(), partition, consumer, 2)
     reader, ledger = Reader(), Ledger()
     reading = flushed_reader(partition, consumer, reader, ledger)
-=======
-    durable = await stream.add_consumer("d", ack="all", filters=[f"{stream.name}.a"], ack_wait_s=30)
-    await stream.publish("1", "2")
-    await pull_and_vanish(await connect(), stream, durable, 2)
-    reader, ledger = Reader(), Ledger()
-    reading = settled_feed(stream, durable, reader, ledger)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     background.start(reading.run())
     await asyncio.wait_for(reading.caught_up.wait(), 10)
 

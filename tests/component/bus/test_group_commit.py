@@ -20,35 +20,22 @@ MANY = 60
 class Callers:
     """Many who publish at once, and what became of the first of each one's own."""
 
-<<<<<<< HEAD
-    def __init__(self, partition: Partition) -> None:
+    def __init__(self, partition: TemporaryStream) -> None:
         self.partition = partition
         self.publish_one = 0
         self.commits = GroupCommit(partition.bus)
-=======
-    def __init__(self, stream: TemporaryStream) -> None:
-        self.stream = stream
-        self.alone = 0
-        self.commits = GroupCommit(stream.bus)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     async def publish(self, topic: str, *, msg_id: str = "") -> Published:
         message = Outgoing(
-            subject=f"{self.stream.name}.{topic}",
+            subject=f"{self.partition.name}.{topic}",
             data=topic.encode(),
-            msg_id=msg_id or f"{self.stream.name}/{topic}",
+            msg_id=msg_id or f"{self.partition.name}/{topic}",
             expected_last=0,
         )
 
-<<<<<<< HEAD
         async def publish_one() -> Published:
             self.publish_one += 1
             return await self.partition.bus.publish(message)
-=======
-        async def alone() -> Published:
-            self.alone += 1
-            return await self.stream.bus.publish(message)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
         return await self.commits.publish(message, publish_one)
 
@@ -56,44 +43,39 @@ class Callers:
         return await asyncio.gather(*map(self.publish, topics), return_exceptions=True)
 
 
-async def stored_at(stream: TemporaryStream, topic: str) -> int:
-    last = await stream.bus.last(stream.name, f"{stream.name}.{topic}")
+async def stored_at(partition: TemporaryStream, topic: str) -> int:
+    last = await partition.bus.last(partition.name, f"{partition.name}.{topic}")
     assert last is not None
     assert last.data == topic.encode()
     return last.stream_sequence
 
 
-async def test_a_single_caller_waits_for_nobody(stream: TemporaryStream) -> None:
-    callers = Callers(stream)
+async def test_a_single_caller_waits_for_nobody(partition: TemporaryStream) -> None:
+    callers = Callers(partition)
 
     published = await callers.publish("t1")
 
-<<<<<<< HEAD
     assert callers.publish_one == 1
     assert published.sequence == await stored_at(partition, "t1")
-=======
-    assert callers.alone == 1
-    assert published.sequence == await stored_at(stream, "t1")
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
 
-async def test_each_of_many_callers_is_told_the_place_of_its_own_message(stream: TemporaryStream) -> None:
-    callers = Callers(stream)
+async def test_each_of_many_callers_is_told_the_place_of_its_own_message(partition: TemporaryStream) -> None:
+    callers = Callers(partition)
     topics = [f"t{n}" for n in range(MANY)]
 
     published = await callers.publish_all(topics)
 
     assert callers.publish_one < MANY / 2
     assert [p.sequence for p in published if isinstance(p, Published)] == [
-        await stored_at(stream, topic) for topic in topics
+        await stored_at(partition, topic) for topic in topics
     ]
 
 
-async def test_what_one_caller_is_refused_the_others_are_not(stream: TemporaryStream) -> None:
-    callers = Callers(stream)
+async def test_what_one_caller_is_refused_the_others_are_not(partition: TemporaryStream) -> None:
+    callers = Callers(partition)
     taken = f"t{MANY - 2}"
-    await stream.bus.publish(
-        Outgoing(subject=f"{stream.name}.{taken}", data=taken.encode(), msg_id="somebody else's")
+    await partition.bus.publish(
+        Outgoing(subject=f"{partition.name}.{taken}", data=taken.encode(), msg_id="somebody else's")
     )
 
     published = await callers.publish_all([f"t{n}" for n in range(MANY)])
@@ -101,19 +83,19 @@ async def test_what_one_caller_is_refused_the_others_are_not(stream: TemporarySt
     refused = [place for place, p in enumerate(published) if not isinstance(p, Published)]
     assert refused == [MANY - 2]
     assert isinstance(published[MANY - 2], WrongSequence)
-    assert await stream.bus.last_sequence(stream.name) == MANY
+    assert await partition.bus.last_sequence(partition.name) == MANY
 
 
-async def test_what_nobody_can_store_fails_for_its_caller_alone(stream: TemporaryStream) -> None:
-    callers = Callers(stream)
+async def test_what_nobody_can_store_fails_for_its_caller_alone(partition: TemporaryStream) -> None:
+    callers = Callers(partition)
 
     published = await callers.publish_all([*(f"t{n}" for n in range(MANY)), "not a subject"])
 
     assert [type(p) for p in published if not isinstance(p, Published)] == [ValueError]
 
 
-async def test_a_caller_who_gives_up_takes_nobody_along(stream: TemporaryStream) -> None:
-    callers = Callers(stream)
+async def test_a_caller_who_gives_up_takes_nobody_along(partition: TemporaryStream) -> None:
+    callers = Callers(partition)
     waiting = [asyncio.create_task(callers.publish(f"t{n}")) for n in range(MANY)]
     await asyncio.sleep(0)
     waiting[-1].cancel()
@@ -126,15 +108,10 @@ async def test_a_caller_who_gives_up_takes_nobody_along(stream: TemporaryStream)
 
 @pytest.mark.parametrize("in_groups", [False, True])
 async def test_records_that_are_written_at_once_have_each_its_own_revision(
-    stream: TemporaryStream, *, in_groups: bool
+    partition: TemporaryStream, *, in_groups: bool
 ) -> None:
-<<<<<<< HEAD
     await provision(partition.bus, buckets=[BucketSpec(name=partition.name)])
     records = KeyValueStore(partition.bus, partition.name, written_in_groups=in_groups)
-=======
-    await provision(stream.bus, buckets=[BucketSpec(name=stream.name)])
-    records = Records(stream.bus, stream.name, written_in_groups=in_groups)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     keys = [f"k{n}" for n in range(MANY)]
     revisions = await asyncio.gather(*(records.put(key, b"1", expected=0) for key in keys))
     to_incoming = await asyncio.gather(
@@ -150,10 +127,10 @@ async def test_records_that_are_written_at_once_have_each_its_own_revision(
 
 
 async def test_who_stops_waiting_is_not_published_by_itself_later(
-    stream: TemporaryStream, monkeypatch: pytest.MonkeyPatch
+    partition: TemporaryStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has lost a partition must not have its events stored behind those of the new owner."""
-    commits = GroupCommit(stream.bus)
+    commits = GroupCommit(partition.bus)
     opened = asyncio.Event()
     # Eight go singly, and the next sixteen are the batch that is refused.
     begun: list[int] = []
@@ -167,19 +144,14 @@ async def test_who_stops_waiting_is_not_published_by_itself_later(
             begun.append(number)
             await opened.wait()
             ended.append(number)
-            return Published(stream.name, number)
+            return Published(partition.name, number)
 
-<<<<<<< HEAD
         message = Outgoing(
             subject=f"{partition.name}.{number}", data=b"", msg_id=f"{partition.name}/{number}"
         )
         return await commits.publish(message, publish_one)
-=======
-        message = Outgoing(subject=f"{stream.name}.{number}", data=b"", msg_id=f"{stream.name}/{number}")
-        return await commits.publish(message, alone)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
-    monkeypatch.setattr(stream.bus, "commit", refused)
+    monkeypatch.setattr(partition.bus, "commit", refused)
     callers = [asyncio.create_task(publish(number)) for number in range(MANY)]
     async with asyncio.timeout(10):
         while len(begun) < 20:

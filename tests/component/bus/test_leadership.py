@@ -37,34 +37,30 @@ class Term:
             self.ended += 1
 
 
-def candidate(bus: Bus, stream: TemporaryStream, instance: str) -> Leadership:
+def candidate(bus: Bus, partition: TemporaryStream, instance: str) -> Leadership:
     return Leadership(
         bus,
-<<<<<<< HEAD
         leases=KeyValueStore(bus, partition.name),
-=======
-        leases=Records(bus, stream.name),
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
         key="leader",
-        epoch_subject=f"{stream.name}.epoch",
-        stream=stream.name,
+        epoch_subject=f"{partition.name}.epoch",
+        stream=partition.name,
         instance=instance,
     )
 
 
 @pytest_asyncio.fixture
-async def bucket(stream: TemporaryStream) -> None:
-    await provision(stream.bus, buckets=[BucketSpec(name=stream.name, ttl=True)])
+async def bucket(partition: TemporaryStream) -> None:
+    await provision(partition.bus, buckets=[BucketSpec(name=partition.name, ttl=True)])
 
 
 @pytest.mark.usefixtures("bucket")
 async def test_one_of_two_leads_and_the_other_takes_over_at_once_when_it_resigns(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
     first, second = Term(), Term()
-    leading = background.start(candidate(await connect(), stream, "one").run(first.lead))
+    leading = background.start(candidate(await connect(), partition, "one").run(first.lead))
     await eventually(lambda: len(first.fences) == 1)
-    background.start(candidate(await connect(), stream, "two").run(second.lead))
+    background.start(candidate(await connect(), partition, "two").run(second.lead))
     await asyncio.sleep(0.5)
     assert second.fences == []
 
@@ -79,13 +75,13 @@ async def test_one_of_two_leads_and_the_other_takes_over_at_once_when_it_resigns
 
 @pytest.mark.usefixtures("bucket")
 async def test_a_leader_that_crashed_is_replaced_within_five_seconds_and_can_do_no_harm(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
     first, second = Term(), Term()
     victim = await connect()
-    background.start(candidate(victim, stream, "one").run(first.lead))
+    background.start(candidate(victim, partition, "one").run(first.lead))
     await eventually(lambda: len(first.fences) == 1)
-    background.start(candidate(await connect(), stream, "two").run(second.lead))
+    background.start(candidate(await connect(), partition, "two").run(second.lead))
     await asyncio.sleep(0.5)
 
     began = time.monotonic()
@@ -93,26 +89,22 @@ async def test_a_leader_that_crashed_is_replaced_within_five_seconds_and_can_do_
     await eventually(lambda: len(second.fences) == 1)
 
     assert time.monotonic() - began < 5
-    stale = [Outgoing(subject=f"{stream.name}.a", data=b"", msg_id=f"stale-{n}") for n in range(2)]
+    stale = [Outgoing(subject=f"{partition.name}.a", data=b"", msg_id=f"stale-{n}") for n in range(2)]
     with pytest.raises(Fenced):
-        await stream.bus.commit(stale, fence=first.fences[0])
-    await stream.bus.commit(stale, fence=second.fences[0])
+        await partition.bus.commit(stale, fence=first.fences[0])
+    await partition.bus.commit(stale, fence=second.fences[0])
 
 
 @pytest.mark.usefixtures("bucket")
 async def test_a_leader_whose_lease_was_taken_stops_leading(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
     term = Term()
-    leading = candidate(stream.bus, stream, "one")
+    leading = candidate(partition.bus, partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
 
-<<<<<<< HEAD
     await KeyValueStore(partition.bus, partition.name).put("leader", b"another")
-=======
-    await Records(stream.bus, stream.name).put("leader", b"another")
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     await eventually(lambda: term.ended == 1)
     assert not leading.leading
@@ -120,17 +112,13 @@ async def test_a_leader_whose_lease_was_taken_stops_leading(
 
 @pytest.mark.usefixtures("bucket")
 async def test_a_leader_that_was_busy_past_its_lease_goes_on_where_nobody_took_it(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
     term = Term()
-    leading = candidate(stream.bus, stream, "one")
+    leading = candidate(partition.bus, partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
-<<<<<<< HEAD
     leases = KeyValueStore(partition.bus, partition.name)
-=======
-    leases = Records(stream.bus, stream.name)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     before = await leases.get("leader")
     assert before is not None
 
@@ -150,30 +138,30 @@ def be_busy(seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("bucket")
-async def test_a_leader_that_fails_stands_again(stream: TemporaryStream, background: Background) -> None:
+async def test_a_leader_that_fails_stands_again(partition: TemporaryStream, background: Background) -> None:
     fences: list[Fence] = []
 
     async def fail(fence: Fence) -> None:
         fences.append(fence)
         raise ZeroDivisionError("by zero")
 
-    background.start(candidate(stream.bus, stream, "one").run(fail))
+    background.start(candidate(partition.bus, partition, "one").run(fail))
 
     await eventually(lambda: len(fences) >= 2)
     assert fences[1].sequence > fences[0].sequence
 
 
 async def test_a_leader_survives_a_short_absence_of_the_broker(
-    own_stream: TemporaryStream, broker: Broker, background: Background
+    own_partition: TemporaryStream, broker: Broker, background: Background
 ) -> None:
-    await provision(own_stream.bus, buckets=[BucketSpec(name=own_stream.name, ttl=True)])
+    await provision(own_partition.bus, buckets=[BucketSpec(name=own_partition.name, ttl=True)])
     term = Term()
-    leading = candidate(own_stream.bus, own_stream, "one")
+    leading = candidate(own_partition.bus, own_partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
 
     await broker.restart()
-    await own_stream.publish("the broker is back")
+    await own_partition.publish("the broker is back")
     await asyncio.sleep(2)
 
     assert leading.leading
@@ -181,11 +169,11 @@ async def test_a_leader_survives_a_short_absence_of_the_broker(
 
 
 async def test_a_leader_without_a_broker_stops_before_another_may_lead(
-    own_stream: TemporaryStream, broker: Broker, background: Background
+    own_partition: TemporaryStream, broker: Broker, background: Background
 ) -> None:
-    await provision(own_stream.bus, buckets=[BucketSpec(name=own_stream.name, ttl=True)])
+    await provision(own_partition.bus, buckets=[BucketSpec(name=own_partition.name, ttl=True)])
     term = Term()
-    leading = candidate(own_stream.bus, own_stream, "one")
+    leading = candidate(own_partition.bus, own_partition, "one")
     background.start(leading.run(term.lead))
     await eventually(lambda: leading.leading)
 

@@ -13,9 +13,9 @@ Connect = Callable[[], Awaitable[Bus]]
 
 
 @pytest_asyncio.fixture
-async def leases(stream: TemporaryStream) -> str:
-    await provision(stream.bus, buckets=[BucketSpec(name=stream.name, ttl=True)])
-    return stream.name
+async def leases(partition: TemporaryStream) -> str:
+    await provision(partition.bus, buckets=[BucketSpec(name=partition.name, ttl=True)])
+    return partition.name
 
 
 class Copy:

@@ -26,30 +26,19 @@ Handler = Callable[[Incoming], Awaitable[None]]
 
 
 def queue(
-<<<<<<< HEAD
-    bus: Bus, partition: Partition, consumer: str, handler: Handler, *, concurrency: int = 4
+    bus: Bus, partition: TemporaryStream, consumer: str, handler: Handler, *, concurrency: int = 4
 ) -> WorkQueue:
     return WorkQueue(bus, stream=partition.name, consumer=consumer, handler=handler, concurrency=concurrency)
-=======
-    bus: Bus, stream: TemporaryStream, durable: str, handler: Handler, *, concurrency: int = 4
-) -> Queue:
-    return Queue(bus, stream=stream.name, durable=durable, handler=handler, concurrency=concurrency)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
 
 async def letters_of(bus: Bus, consumer: str) -> list[DeadLetter]:
     return [dead_letter for dead_letter in await DeadLetters(bus).list() if dead_letter.consumer == consumer]
 
 
-<<<<<<< HEAD
-async def test_copies_share_the_work(partition: Partition, connect: Connect, background: Background) -> None:
-    consumer = await partition.consumer("d", ack="explicit")
-=======
 async def test_copies_share_the_work(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-    durable = await stream.add_consumer("d", ack="explicit")
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
+    consumer = await partition.consumer("d", ack="explicit")
     done: dict[str, list[str]] = {"one": [], "two": []}
 
     def handler(copy: str) -> Handler:
@@ -60,13 +49,9 @@ async def test_copies_share_the_work(
         return handle
 
     for copy in done:
-<<<<<<< HEAD
         background.start(queue(await connect(), partition, consumer, handler(copy)).run())
-=======
-        background.start(queue(await connect(), stream, durable, handler(copy)).run())
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     payloads = [str(n) for n in range(200)]
-    await stream.publish(*payloads)
+    await partition.publish(*payloads)
     await eventually(lambda: sum(map(len, done.values())) == 200)
 
     assert sorted(done["one"] + done["two"]) == sorted(payloads)
@@ -74,13 +59,9 @@ async def test_copies_share_the_work(
 
 
 async def test_a_message_of_a_copy_that_died_goes_to_another(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="explicit", ack_wait_s=1)
-=======
-    durable = await stream.add_consumer("d", ack="explicit", ack_wait_s=1)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     victim = await connect()
     stuck = asyncio.Event()
     handled: list[int] = []
@@ -92,31 +73,19 @@ async def test_a_message_of_a_copy_that_died_goes_to_another(
     async def handle(incoming: Incoming) -> None:
         handled.append(incoming.delivered)
 
-<<<<<<< HEAD
     background.start(queue(victim, partition, consumer, hang).run())
     await partition.publish("1")
     await asyncio.wait_for(stuck.wait(), 10)
     await victim.close()
     background.start(queue(await connect(), partition, consumer, handle).run())
-=======
-    background.start(queue(victim, stream, durable, hang).run())
-    await stream.publish("1")
-    await asyncio.wait_for(stuck.wait(), 10)
-    await victim.close()
-    background.start(queue(await connect(), stream, durable, handle).run())
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     await eventually(lambda: handled == [2])
 
 
 async def test_a_copy_that_is_stopped_puts_back_what_it_had(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer("d", ack="explicit", ack_wait_s=30)
-=======
-    durable = await stream.add_consumer("d", ack="explicit", ack_wait_s=30)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     stuck = asyncio.Event()
     handled: list[str] = []
 
@@ -127,30 +96,17 @@ async def test_a_copy_that_is_stopped_puts_back_what_it_had(
     async def handle(incoming: Incoming) -> None:
         handled.append(incoming.data.decode())
 
-<<<<<<< HEAD
     stopping = background.start(queue(await connect(), partition, consumer, hang, concurrency=1).run())
     await partition.publish("1", "2", "3")
     await asyncio.wait_for(stuck.wait(), 10)
     stopping.cancel()
     background.start(queue(await connect(), partition, consumer, handle).run())
-=======
-    stopping = background.start(queue(await connect(), stream, durable, hang, concurrency=1).run())
-    await stream.publish("1", "2", "3")
-    await asyncio.wait_for(stuck.wait(), 10)
-    stopping.cancel()
-    background.start(queue(await connect(), stream, durable, handle).run())
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     await eventually(lambda: sorted(handled) == ["1", "2", "3"], timeout_s=10)
 
 
-<<<<<<< HEAD
-async def test_a_long_handler_is_not_disturbed(partition: Partition, background: Background) -> None:
+async def test_a_long_handler_is_not_disturbed(partition: TemporaryStream, background: Background) -> None:
     consumer = await partition.consumer("d", ack="explicit", ack_wait_s=2)
-=======
-async def test_a_long_handler_is_not_disturbed(stream: TemporaryStream, background: Background) -> None:
-    durable = await stream.add_consumer("d", ack="explicit", ack_wait_s=2)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     started: list[int] = []
     finished = asyncio.Event()
 
@@ -159,26 +115,17 @@ async def test_a_long_handler_is_not_disturbed(stream: TemporaryStream, backgrou
         await asyncio.sleep(4)
         finished.set()
 
-<<<<<<< HEAD
     background.start(queue(partition.bus, partition, consumer, handle).run())
     await partition.publish("1")
-=======
-    background.start(queue(stream.bus, stream, durable, handle).run())
-    await stream.publish("1")
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     await asyncio.wait_for(finished.wait(), 20)
 
     assert started == [1]
 
 
 async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer(f"{partition.name}-d", ack="explicit", max_deliver=3)
-=======
-    durable = await stream.add_consumer(f"{stream.name}-d", ack="explicit", max_deliver=3)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     deliveries: list[int] = []
 
     async def handle(incoming: Incoming) -> None:
@@ -186,17 +133,10 @@ async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
             deliveries.append(incoming.delivered)
             raise ZeroDivisionError("by zero")
 
-<<<<<<< HEAD
     background.start(queue(partition.bus, partition, consumer, handle).run())
     await partition.publish("good", "bad")
     dead_letters = await answered(lambda: letters_of(partition.bus, consumer))
     await answered(lambda: partition.settled(consumer))
-=======
-    background.start(queue(stream.bus, stream, durable, handle).run())
-    await stream.publish("good", "bad")
-    letters = await answered(lambda: letters_of(stream.bus, durable))
-    await answered(lambda: stream.is_settled(durable))
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     assert deliveries == [1, 2, 3]
     assert [(dead_letter.data, dead_letter.reason) for dead_letter in dead_letters] == [
@@ -205,13 +145,9 @@ async def test_a_failing_message_comes_back_and_is_set_aside_at_the_limit(
 
 
 async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_is_mended(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer(f"{partition.name}-d", ack="explicit")
-=======
-    durable = await stream.add_consumer(f"{stream.name}-d", ack="explicit")
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     mended = False
     handled: list[tuple[bytes, bool, str]] = []
 
@@ -220,7 +156,6 @@ async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_
             raise Poison("cannot be read")
         handled.append((incoming.data, incoming.replayed, incoming.msg_id))
 
-<<<<<<< HEAD
     background.start(queue(await connect(), partition, consumer, handle).run())
     await partition.publish("1")
     dead_letters = await answered(lambda: letters_of(partition.bus, consumer))
@@ -229,26 +164,15 @@ async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_
     with pytest.raises(ReplayFailed, match="cannot be read"):
         await operator.replay(dead_letters[0].sequence)
     assert len(await letters_of(partition.bus, consumer)) == 1
-=======
-    background.start(queue(await connect(), stream, durable, handle).run())
-    await stream.publish("1")
-    letters = await answered(lambda: letters_of(stream.bus, durable))
-    operator = DeadLetters(stream.bus)
-
-    with pytest.raises(ReplayFailed, match="cannot be read"):
-        await operator.replay(letters[0].sequence)
-    assert len(await letters_of(stream.bus, durable)) == 1
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     mended = True
     await operator.replay(dead_letters[0].sequence)
 
-<<<<<<< HEAD
     assert handled == [(b"1", True, f"{partition.name}/a/1")]
     assert await letters_of(partition.bus, consumer) == []
     assert await partition.bus.last_sequence(partition.name) == 1
 
 
-async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(partition: Partition) -> None:
+async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(partition: TemporaryStream) -> None:
     operator = DeadLetters(partition.bus)
     consumer = f"{partition.name}-nobody"
     await operator.put(
@@ -268,33 +192,6 @@ async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(partition: Pa
 
     assert await letters_of(partition.bus, consumer) == []
     assert await operator.get(dead_letters[0].sequence) is None
-=======
-    assert handled == [(b"1", True, f"{stream.name}/a/1")]
-    assert await letters_of(stream.bus, durable) == []
-    assert await stream.bus.last_sequence(stream.name) == 1
-
-
-async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(stream: TemporaryStream) -> None:
-    operator = DeadLetters(stream.bus)
-    durable = f"{stream.name}-nobody"
-    await operator.put(
-        Incoming(subject="x", data=b"1", stream=stream.name, stream_sequence=1), durable, "why"
-    )
-    await operator.put(
-        Incoming(subject="x", data=b"1", stream=stream.name, stream_sequence=1), durable, "again"
-    )
-    letters = await letters_of(stream.bus, durable)
-    assert [letter.reason for letter in letters] == ["why"]
-
-    with pytest.raises(BusUnavailable):
-        await operator.replay(letters[0].sequence)
-    assert len(await letters_of(stream.bus, durable)) == 1
-    await operator.discard(letters[0].sequence)
-    await operator.discard(letters[0].sequence)
-
-    assert await letters_of(stream.bus, durable) == []
-    assert await operator.get(letters[0].sequence) is None
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
 
 async def test_letters_go_where_the_stream_keeps_them(bus: Bus) -> None:
@@ -310,9 +207,8 @@ async def test_letters_go_where_the_stream_keeps_them(bus: Bus) -> None:
     assert await bus.last("LETTERS", "a.prefix.of.its.own.reader.X.1") is not None
 
 
-async def test_a_large_payload_is_set_aside_too_and_found_again(stream: TemporaryStream) -> None:
+async def test_a_large_payload_is_set_aside_too_and_found_again(partition: TemporaryStream) -> None:
     payload = "x" * 900_000
-<<<<<<< HEAD
     published = await partition.publish(payload)
     consumer = f"{partition.name}-d"
     last = await partition.bus.last(partition.name, f"{partition.name}.a")
@@ -321,16 +217,6 @@ async def test_a_large_payload_is_set_aside_too_and_found_again(stream: Temporar
     await DeadLetters(partition.bus).put(last, consumer, "too much")
     listed = await letters_of(partition.bus, consumer)
     whole = await DeadLetters(partition.bus).get(listed[0].sequence)
-=======
-    published = await stream.publish(payload)
-    durable = f"{stream.name}-d"
-    last = await stream.bus.last(stream.name, f"{stream.name}.a")
-    assert last is not None
-
-    await DeadLetters(stream.bus).put(last, durable, "too much")
-    listed = await letters_of(stream.bus, durable)
-    whole = await DeadLetters(stream.bus).get(listed[0].sequence)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     assert not listed[0].whole
     assert whole is not None
@@ -338,13 +224,9 @@ async def test_a_large_payload_is_set_aside_too_and_found_again(stream: Temporar
 
 
 async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter(
-    stream: TemporaryStream, connect: Connect, background: Background
+    partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer(f"{partition.name}-d", ack="explicit", ack_wait_s=1, max_deliver=1)
-=======
-    durable = await stream.add_consumer(f"{stream.name}-d", ack="explicit", ack_wait_s=1, max_deliver=1)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
     async def hang(_: Incoming) -> None:
         taken.set()
@@ -355,7 +237,6 @@ async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter
 
     taken = asyncio.Event()
     victim = await connect()
-<<<<<<< HEAD
     background.start(queue(victim, partition, consumer, hang).run())
     await partition.publish("deadly")
     await asyncio.wait_for(taken.wait(), 10)
@@ -365,27 +246,12 @@ async def test_a_message_that_kills_its_process_every_time_becomes_a_dead_letter
     dead_letters = await answered(lambda: letters_of(partition.bus, consumer))
     assert dead_letters[0].data == b"deadly"
     assert "abandoned by the broker after 1 deliveries" in dead_letters[0].reason
-=======
-    background.start(queue(victim, stream, durable, hang).run())
-    await stream.publish("deadly")
-    await asyncio.wait_for(taken.wait(), 10)
-    await victim.close()
-    background.start(queue(await connect(), stream, durable, handle).run())
-
-    letters = await answered(lambda: letters_of(stream.bus, durable))
-    assert letters[0].data == b"deadly"
-    assert "abandoned by the broker after 1 deliveries" in letters[0].reason
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
 
 async def test_an_unavailable_bus_never_counts_as_poison(
-    stream: TemporaryStream, background: Background
+    partition: TemporaryStream, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await partition.consumer(f"{partition.name}-d", ack="explicit", max_deliver=2, ack_wait_s=2)
-=======
-    durable = await stream.add_consumer(f"{stream.name}-d", ack="explicit", max_deliver=2, ack_wait_s=2)
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     deliveries: list[int] = []
 
     async def handle(incoming: Incoming) -> None:
@@ -393,46 +259,28 @@ async def test_an_unavailable_bus_never_counts_as_poison(
         if len(deliveries) < 5:
             raise BusUnavailable("for a while")
 
-<<<<<<< HEAD
     background.start(queue(partition.bus, partition, consumer, handle).run())
     await partition.publish("1")
 
     await eventually(lambda: deliveries == [1, 1, 1, 1, 1])
     await answered(lambda: partition.settled(consumer))
     assert await letters_of(partition.bus, consumer) == []
-=======
-    background.start(queue(stream.bus, stream, durable, handle).run())
-    await stream.publish("1")
-
-    await eventually(lambda: deliveries == [1, 1, 1, 1, 1])
-    await answered(lambda: stream.is_settled(durable))
-    assert await letters_of(stream.bus, durable) == []
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
 
 
 async def test_a_queue_survives_a_restart_of_the_broker(
-    own_stream: TemporaryStream, broker: Broker, background: Background
+    own_partition: TemporaryStream, broker: Broker, background: Background
 ) -> None:
-<<<<<<< HEAD
     consumer = await own_partition.consumer("d", ack="explicit")
-=======
-    durable = await own_stream.add_consumer("d", ack="explicit")
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     handled: set[str] = set()
 
     async def handle(incoming: Incoming) -> None:
         handled.add(incoming.data.decode())
 
-<<<<<<< HEAD
     background.start(queue(own_partition.bus, own_partition, consumer, handle).run())
     await own_partition.publish("1")
-=======
-    background.start(queue(own_stream.bus, own_stream, durable, handle).run())
-    await own_stream.publish("1")
->>>>>>> d80cc2c (testing: name helpers for what they are, plain words)
     await eventually(lambda: handled == {"1"})
     await broker.restart()
-    await own_stream.publish("2")
+    await own_partition.publish("2")
     began = time.monotonic()
 
     await eventually(lambda: handled == {"1", "2"})
