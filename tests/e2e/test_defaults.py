@@ -10,7 +10,7 @@ from documents import job
 from harness import Connect, Launcher
 from watching import when
 
-from muster import AsyncClient, InvalidDocument, NotFound, Refused
+from muster import AsyncClient, InvalidDocument, NotFound, Rejected
 from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
@@ -65,7 +65,7 @@ async def test_the_same_defaults_again_are_no_new_version(launch: Launcher, conn
         assert "pool: gpu" in (await muster.get_defaults(1)).document
         with pytest.raises(NotFound):
             await muster.get_defaults(9)
-        with pytest.raises(Refused):
+        with pytest.raises(Rejected):
             await muster.apply_defaults(TO_GPU, expected_revision=1)
         with pytest.raises(InvalidDocument) as refused:
             await muster.apply_defaults("nodeSelectors: 3\n")

@@ -18,7 +18,7 @@ import pytest
 from harness import Connect, Launcher
 from watching import when
 
-from muster import AsyncClient, AsyncExecution, Job, NotFound, Refused, Size
+from muster import AsyncClient, AsyncExecution, Job, NotFound, Rejected, Size
 from muster_rpc.v1 import job_pb2
 from muster_runtimes.process import AsyncDescriptor
 
@@ -107,7 +107,7 @@ async def test_a_command_runs_as_its_replica_does_and_its_exit_code_comes_back(
             await muster.exec(job.job_id, ["true"], replica="woker-1")
         await muster.cancel(job.job_id)
         await muster.wait(job.job_id)
-        with pytest.raises(Refused, match="job train has ended: Cancelled"):
+        with pytest.raises(Rejected, match="job train has ended: Cancelled"):
             await muster.exec(job.job_id, ["true"])
 
 

@@ -13,7 +13,7 @@ import pytest
 from harness import Connect, Launcher
 from watching import when
 
-from muster import AsyncClient, AsyncConnection, Client, Job, Refused
+from muster import AsyncClient, AsyncConnection, Client, Job, Rejected
 
 PATIENCE_S = 30
 MUSTER = Path(sys.executable).with_name("muster")
@@ -55,7 +55,7 @@ async def connected(muster: AsyncClient, job: Job, port: int = 0) -> AsyncConnec
         while True:
             try:
                 return await muster.connect(job.job_id, port)
-            except Refused as error:
+            except Rejected as error:
                 assert "it listens on no port" in str(error)
                 await asyncio.sleep(0.1)
 
@@ -95,10 +95,10 @@ async def test_each_direction_of_a_connection_ends_by_itself(
 
         assert await asyncio.to_thread(counted, system.address, much) == b"%d " % len(much) + much
 
-        with pytest.raises(Refused, match="notebook-0 does not listen on port 22: it listens on"):
+        with pytest.raises(Rejected, match="notebook-0 does not listen on port 22: it listens on"):
             await muster.connect(job.job_id, 22)
         gateway = int(system.address.rpartition(":")[2])
-        with pytest.raises(Refused, match=f"does not listen on port {gateway}"):
+        with pytest.raises(Rejected, match=f"does not listen on port {gateway}"):
             await muster.connect(job.job_id, gateway)
 
 

@@ -10,7 +10,7 @@ import pytest
 from harness import Connect, Launcher
 from watching import until, when
 
-from muster import AsyncClient, InvalidDocument, NotFound, Refused
+from muster import AsyncClient, InvalidDocument, NotFound, Rejected
 from muster_rpc.v1 import job_pb2, queue_service_pb2
 
 RUNNING = job_pb2.PHASE_RUNNING
@@ -195,18 +195,18 @@ async def test_what_cannot_be_is_refused_with_all_that_is_wrong(launch: Launcher
         with pytest.raises(InvalidDocument) as refused:
             await muster.apply_queues(bad.replace("parent: nowhere", "wieght: 3"))
         assert refused.value.problems[0].fix == "did you mean weight?"
-        with pytest.raises(Refused, match="queues below it: b"):
+        with pytest.raises(Rejected, match="queues below it: b"):
             await muster.delete_queue("a")
         running = await started(muster, job("one", queue="b"))
-        with pytest.raises(Refused, match="1 job running in it"):
+        with pytest.raises(Rejected, match="1 job running in it"):
             await muster.delete_queue("b")
-        with pytest.raises(Refused, match="1 job running in it"):
+        with pytest.raises(Rejected, match="1 job running in it"):
             await muster.apply_queues(tree(queue("c")), prune=True)
         with pytest.raises(NotFound):
             await muster.delete_queue("nowhere")
         with pytest.raises(NotFound):
             await muster.queue("nowhere")
-        with pytest.raises(Refused, match="revision 1"):
+        with pytest.raises(Rejected, match="revision 1"):
             await muster.apply_queues(tree(queue("c")), expected_revision=0)
         dry = await muster.apply_queues(tree(queue("c")), dry_run=True, expected_revision=1)
         assert dry.applied.revision == 2

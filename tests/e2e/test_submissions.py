@@ -11,7 +11,7 @@ import pytest
 from documents import job
 from harness import Connect, Launcher
 
-from muster import InvalidDocument, Refused
+from muster import InvalidDocument, Rejected
 from muster_rpc.v1 import job_pb2
 
 PATIENCE_S = 30
@@ -34,7 +34,7 @@ async def test_the_same_request_id_submits_once(launch: Launcher, connect: Conne
             assert (await muster.wait(job_id)).status.phase == job_pb2.PHASE_SUCCEEDED
         assert len([listed async for listed in muster.list()]) == 2
 
-        with pytest.raises(Refused, match="used for another submission"):
+        with pytest.raises(Rejected, match="used for another submission"):
             await muster.submit(job("other", "true"), request_id="request-1")
 
 
@@ -115,7 +115,7 @@ async def test_several_parts_are_several_jobs_all_or_none(launch: Launcher, conn
             f"{job('part-a', 'true')}\n---\n{job('part-b', 'false')}\n",
             f"{both}---\n{job('part-e', 'true')}\n",
         ):
-            with pytest.raises(Refused, match="used for another submission"):
+            with pytest.raises(Rejected, match="used for another submission"):
                 await muster.submit(other, request_id="two-parts")
 
         with pytest.raises(InvalidDocument):

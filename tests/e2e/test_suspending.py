@@ -8,7 +8,7 @@ import pytest
 from documents import job
 from harness import Connect, Launcher
 
-from muster import AsyncClient, Job, Refused
+from muster import AsyncClient, Job, Rejected
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import explanation_pb2, job_pb2
 
@@ -30,7 +30,7 @@ async def test_a_suspended_job_leaves_its_room_to_others_and_goes_on_when_it_is_
         suspended = await muster.get(held.job_id)
         explained = await muster.explain(held.job_id)
         for ask in (muster.scale(held.job_id, 1), muster.restart(held.job_id)):
-            with pytest.raises(Refused, match="it is Suspended"):
+            with pytest.raises(Rejected, match="it is Suspended"):
                 await ask
         await muster.resume(held.job_id)
         ended = await muster.wait(held.job_id)

@@ -1,6 +1,6 @@
 """The bus over NATS JetStream: durable events, key-value stores with compare-and-set, ordered and shared readers, leases.
 
-The exception type tells what a caller may conclude: after ``Refused`` nothing happened, after ``BusUnavailable`` the
+The exception type tells what a caller may conclude: after ``BusRejected`` nothing happened, after ``BusUnavailable`` the
 outcome is unknown.
 """
 
@@ -9,12 +9,12 @@ from muster_bus.dead_letters import DeadLetter, DeadLetters, ReplayFailed, Repla
 from muster_bus.errors import (
     BatchTooLarge,
     BusError,
+    BusNotFound,
+    BusRejected,
     BusUnavailable,
     Duplicate,
     Fenced,
-    NotFound,
     Poison,
-    Refused,
     StreamFull,
     WrongSequence,
 )
@@ -36,6 +36,8 @@ __all__ = [
     "Bus",
     "BusError",
     "BusMetrics",
+    "BusNotFound",
+    "BusRejected",
     "BusSettings",
     "BusUnavailable",
     "ConsumerSpec",
@@ -53,12 +55,10 @@ __all__ = [
     "Leadership",
     "Membership",
     "NoMetrics",
-    "NotFound",
     "Outgoing",
     "PartitionReader",
     "Poison",
     "Published",
-    "Refused",
     "ReplayFailed",
     "Replays",
     "StreamFull",

@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar
 
 import msgspec
 
-from muster_bus.errors import BusUnavailable, NotFound
+from muster_bus.errors import BusNotFound, BusUnavailable
 from muster_bus.messages import Incoming, PubAckError, raise_refusal
 
 T = TypeVar("T")
@@ -106,19 +106,19 @@ class _StreamNames(msgspec.Struct, frozen=True):
     streams: list[str] | None = None
 
 
-async def call(bus: Requester, question: str, payload: object, answer: type[T]) -> T:
-    """Return the answer to ``question`` (a subject below ``$JS.API``).
+async def call(bus: Requester, api_subject: str, payload: object, answer: type[T]) -> T:
+    """Return the answer to ``api_subject`` (a subject below ``$JS.API``).
 
-    Raises ``NotFound`` and the broker's other refusals, ``BusUnavailable`` without an answer.
+    Raises ``BusNotFound`` and the broker's other refusals, ``BusUnavailable`` without an answer.
     """
-    reply = await bus.request(f"$JS.API.{question}", msgspec.json.encode(payload) if payload else b"")
+    reply = await bus.request(f"$JS.API.{api_subject}", msgspec.json.encode(payload) if payload else b"")
     try:
         failure = msgspec.json.decode(reply.data, type=_Failure)
         if failure.error is not None:
             raise_refusal(failure.error)
         return msgspec.json.decode(reply.data, type=answer)
     except msgspec.DecodeError as error:
-        raise BusUnavailable(f"unreadable answer to {question}: {error}") from error
+        raise BusUnavailable(f"unreadable answer to {api_subject}: {error}") from error
 
 
 async def stream_state(bus: Requester, stream: str) -> StreamState:
@@ -135,18 +135,18 @@ async def subjects(bus: Requester, stream: str, filter_subject: str) -> set[str]
     """Return every subject of ``stream`` that matches ``filter_subject`` and holds a message."""
     found: set[str] = set()
     while True:
-        question = {"subjects_filter": filter_subject, "offset": len(found)}
-        info = await call(bus, f"STREAM.INFO.{stream}", question, StreamInfo)
+        request = {"subjects_filter": filter_subject, "offset": len(found)}
+        info = await call(bus, f"STREAM.INFO.{stream}", request, StreamInfo)
         found.update(info.state.subjects)
         if not info.state.subjects or len(found) >= info.total:
             return found
 
 
 async def stream_of(bus: Requester, subject: str) -> str:
-    """Return the name of the stream that stores ``subject``; raises ``NotFound``."""
+    """Return the name of the stream that stores ``subject``; raises ``BusNotFound``."""
     names = (await call(bus, "STREAM.NAMES", {"subject": subject}, _StreamNames)).streams
     if not names:
-        raise NotFound(f"no stream stores {subject}", code=404)
+        raise BusNotFound(f"no stream stores {subject}", code=404)
     return names[0]
 
 
@@ -193,10 +193,10 @@ async def message_at(bus: Requester, stream: str, sequence: int) -> Incoming | N
     return await _message(bus, stream, {"seq": sequence})
 
 
-async def _message(bus: Requester, stream: str, question: dict[str, object]) -> Incoming | None:
+async def _message(bus: Requester, stream: str, request: dict[str, object]) -> Incoming | None:
     try:
-        stored = (await call(bus, f"STREAM.MSG.GET.{stream}", question, _StoredAnswer)).message
-    except NotFound as error:
+        stored = (await call(bus, f"STREAM.MSG.GET.{stream}", request, _StoredAnswer)).message
+    except BusNotFound as error:
         if error.err_code == _NO_MESSAGE:
             return None
         raise

@@ -37,14 +37,14 @@ class Requests:
         loop = asyncio.get_running_loop()
         answer: asyncio.Future[WireMessage] = loop.create_future()
         self._waiting[token] = answer
-        alarm = loop.call_later(
+        timeout_handle = loop.call_later(
             timeout_s, self._fail, token, f"no answer on {subject} within {timeout_s:g} s"
         )
         try:
             await self._publish(subject, data, f"{self._prefix}.{token}", headers)
             message = await answer
         finally:
-            alarm.cancel()
+            timeout_handle.cancel()
             self._waiting.pop(token, None)
         if message.headers and message.headers.get(STATUS) == "503":
             raise BusUnavailable(f"no responders on {subject}")

@@ -13,7 +13,7 @@ import msgspec
 from muster_bus import _api, _publishing
 from muster_bus._client import NatsClient, NatsError, NatsSubscription, cancellable, new_client
 from muster_bus._requests import Requests
-from muster_bus.errors import BusUnavailable, Refused
+from muster_bus.errors import BusRejected, BusUnavailable
 from muster_bus.messages import Fence, Incoming, Outgoing, Published, WireMessage, incoming_of
 from muster_bus.metrics import BusMetrics, NoMetrics
 
@@ -261,7 +261,7 @@ class Bus:
         size = len(data) + sum(len(name) + len(value.encode()) + 4 for name, value in (headers or {}).items())
         if size + _HEADER_FRAME > self._client.max_payload:
             # Checked here because the broker would answer by closing the connection.
-            raise Refused(f"{size} bytes exceed the broker's limit ({self._client.max_payload})")
+            raise BusRejected(f"{size} bytes exceed the broker's limit ({self._client.max_payload})")
         try:
             await cancellable(self._client.publish(subject, data, reply, headers))
         except NatsError as error:

@@ -26,7 +26,7 @@ import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus, Subscription
-from muster_bus.errors import BusError, BusUnavailable, NotFound, Refused, WrongSequence
+from muster_bus.errors import BusError, BusNotFound, BusRejected, BusUnavailable, WrongSequence
 from muster_bus.messages import Incoming, Outgoing
 from muster_bus.ordered_consumer import StreamRange, read_range
 from muster_bus.provision import StreamSpec
@@ -163,11 +163,11 @@ class DeadLetters:
     async def replay(self, sequence: int) -> None:
         """Replay the dead letter on the consumer that failed, and delete it on success.
 
-        Raises ``NotFound``, ``ReplayFailed`` with the new reason, or ``BusUnavailable`` if no instance owns the consumer.
+        Raises ``BusNotFound``, ``ReplayFailed`` with the new reason, or ``BusUnavailable`` if no instance owns the consumer.
         """
         dead_letter = await self.get(sequence)
         if dead_letter is None:
-            raise NotFound(f"there is no dead letter {sequence}", code=404)
+            raise BusNotFound(f"there is no dead letter {sequence}", code=404)
         if not dead_letter.whole:
             raise ReplayFailed("the payload is no longer in its stream")
         answer = await self._bus.request(
@@ -178,10 +178,10 @@ class DeadLetters:
 
     async def discard(self, sequence: int) -> None:
         """Delete the dead letter; a no-op if it is gone."""
-        question = f"STREAM.MSG.DELETE.{self._stream}"
+        api_subject = f"STREAM.MSG.DELETE.{self._stream}"
         try:
-            await _api.call(self._bus, question, {"seq": sequence, "no_erase": True}, _api.StreamInfo)
-        except Refused:
+            await _api.call(self._bus, api_subject, {"seq": sequence, "no_erase": True}, _api.StreamInfo)
+        except BusRejected:
             # The broker has several ways to say that it was gone already.
             if await _api.message_at(self._bus, self._stream, sequence) is not None:
                 raise
@@ -219,7 +219,7 @@ class DeadLetters:
             subjects = (await _api.stream_config(self._bus, self._stream)).subjects
             own = [subject for subject in subjects if subject.endswith(".>") and not subject.startswith("$")]
             if not own:
-                raise NotFound(f"the stream {self._stream} stores no dead letters: {subjects}", code=404)
+                raise BusNotFound(f"the stream {self._stream} stores no dead letters: {subjects}", code=404)
             self._prefix = own[0].removesuffix(".>")
         return self._prefix
 

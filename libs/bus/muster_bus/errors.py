@@ -12,7 +12,7 @@ class BusUnavailable(BusError):
     """No answer came: the outcome is unknown, and the request may still have been executed."""
 
 
-class Refused(BusError):
+class BusRejected(BusError):
     """The broker answered with an error: nothing happened.
 
     ``code`` is the status as in HTTP, ``err_code`` the broker's number, ``description`` its text.
@@ -25,19 +25,19 @@ class Refused(BusError):
         self.description = description
 
 
-class NotFound(Refused):
+class BusNotFound(BusRejected):
     """The stream, consumer or message does not exist."""
 
 
-class WrongSequence(Refused):
+class WrongSequence(BusRejected):
     """A compare-and-set lost: the subject's last sequence is not the expected one."""
 
 
-class StreamFull(Refused):
+class StreamFull(BusRejected):
     """The stream is at its limit, or the broker out of storage; old messages stay, new ones are refused."""
 
 
-class Duplicate(Refused):
+class Duplicate(BusRejected):
     """A message id of this batch, or of this message, was used before for something else."""
 
 

@@ -4,7 +4,7 @@ The layout is that of NATS key-value buckets, so that NATS tools can read it; th
 library reads from any replica, and drops a key's time to live on renewal.
 
 A watch that only listens can miss changes for ever, for instance after a broker restart. This one reads an ordered
-consumer, and every few seconds asks the leader two cheap questions: which keys exist, and is there a write after the last
+consumer, and every few seconds makes two cheap requests to the leader: which keys exist, and is there a write after the last
 one seen?
 """
 
@@ -20,7 +20,7 @@ import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus
-from muster_bus.errors import BusUnavailable, NotFound, WrongSequence
+from muster_bus.errors import BusNotFound, BusUnavailable, WrongSequence
 from muster_bus.group_commit import GroupCommit
 from muster_bus.messages import EXPECTED_LAST, ROLLUP, TTL, Incoming, Outgoing, Published, parse_ack
 from muster_bus.ordered_consumer import read_last_values
@@ -78,7 +78,7 @@ class KeyWatch:
                 async with aclosing(self._follow()) as following:
                     async for change in following:
                         yield change
-            except (BusUnavailable, ConsumerGone, NotFound) as error:
+            except (BusUnavailable, ConsumerGone, BusNotFound) as error:
                 log.info("watching %s again after %d: %s", self._filter, self._seen, error)
                 await asyncio.sleep(_PAUSE_S)
 
@@ -90,13 +90,13 @@ class KeyWatch:
         clock = asyncio.get_running_loop().time
         async with PullSubscription(
             self._bus, stream=self._stream, consumer=info.name, depth=2 * _BATCH, ephemeral=True
-        ) as puller:
+        ) as subscription:
             for change in await self._vanished():
                 yield change
             check_at = clock() + _CHECK_EVERY_S
             generation = self._bus.generation
             while True:
-                for _, message in await puller.take(_BATCH, wait_s=max(0.0, check_at - clock())):
+                for _, message in await subscription.take(_BATCH, wait_s=max(0.0, check_at - clock())):
                     if message.consumer_sequence != expected:
                         raise ConsumerGone(f"{info.name} skipped a message")
                     expected += 1
@@ -107,7 +107,7 @@ class KeyWatch:
                 if clock() >= check_at:
                     for change in await self._vanished():
                         yield change
-                    await self._check_not_blind(puller)
+                    await self._check_not_blind(subscription)
                     check_at = clock() + _CHECK_EVERY_S
 
     def _learn(self, message: Incoming) -> KeyChange | None:
@@ -138,9 +138,9 @@ class KeyWatch:
         gone = [key for key in self._known if self._prefix + key not in present]
         return [KeyChange(key=key, value=None, revision=self._known.pop(key)) for key in gone]
 
-    async def _check_not_blind(self, puller: PullSubscription) -> None:
+    async def _check_not_blind(self, subscription: PullSubscription) -> None:
         unseen = await _api.next_message(self._bus, self._stream, self._filter, self._seen + 1)
-        if unseen is not None and not await puller.has_any(within_s=_GRACE_S):
+        if unseen is not None and not await subscription.has_any(within_s=_GRACE_S):
             raise ConsumerGone(f"no delivery although {unseen.stream_sequence} was written")
 
 

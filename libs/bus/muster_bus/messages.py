@@ -5,7 +5,7 @@ from typing import Protocol
 
 import msgspec
 
-from muster_bus.errors import BusUnavailable, Duplicate, NotFound, Refused, StreamFull, WrongSequence
+from muster_bus.errors import BusNotFound, BusRejected, BusUnavailable, Duplicate, StreamFull, WrongSequence
 
 MSG_ID = "Nats-Msg-Id"
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
@@ -143,7 +143,7 @@ def parse_ack(data: bytes) -> PubAck:
 
 def raise_refusal(error: PubAckError) -> None:
     """Raise the exception for a broker's ``error``."""
-    kind: type[Refused] = Refused
+    kind: type[BusRejected] = BusRejected
     if error.err_code == WRONG_LAST_SEQUENCE:
         kind = WrongSequence
     elif error.err_code in _OUT_OF_STORAGE or (
@@ -153,7 +153,7 @@ def raise_refusal(error: PubAckError) -> None:
     elif error.err_code == DUPLICATE_IN_BATCH:
         kind = Duplicate
     elif error.code == 404:
-        kind = NotFound
+        kind = BusNotFound
     elif error.err_code in _UNAVAILABLE or error.code == 503:
         raise BusUnavailable(error.description)
     raise kind(error.description, code=error.code, err_code=error.err_code)

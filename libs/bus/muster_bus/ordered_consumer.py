@@ -17,7 +17,7 @@ import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus
-from muster_bus.errors import BusUnavailable, NotFound
+from muster_bus.errors import BusNotFound, BusUnavailable
 from muster_bus.messages import Incoming
 from muster_bus.pull_subscription import ConsumerGone, PullPacer, PullSubscription
 
@@ -100,10 +100,10 @@ async def _drain(
     depth = min(2 * batch, info.num_pending)
     async with PullSubscription(
         bus, stream=stream, consumer=info.name, depth=depth, ephemeral=True
-    ) as puller:
+    ) as subscription:
         try:
             while True:
-                chunk = [message for _, message in await puller.take(batch, wait_s=_IDLE_S)]
+                chunk = [message for _, message in await subscription.take(batch, wait_s=_IDLE_S)]
                 if not chunk:
                     if await _exhausted(bus, stream, info.name, expected):
                         return
@@ -124,7 +124,7 @@ async def _exhausted(bus: Bus, stream: str, name: str, expected: int) -> bool:
     """Return whether the rest was removed from the stream meanwhile, so that nothing will come."""
     try:
         info = await _api.consumer_info(bus, stream, name)
-    except NotFound as error:
+    except BusNotFound as error:
         raise ConsumerGone(name) from error
     if info.delivered.consumer_seq >= expected:
         raise ConsumerGone(f"{name} lost a message on the way")
@@ -156,7 +156,7 @@ class OrderedConsumer:
         self._filters = list(filters)
         self._depth = depth
         self._pace = pace
-        self._puller: PullSubscription | None = None
+        self._subscription: PullSubscription | None = None
         self._consumer = ""
         self._generation = -1
         self._expected = 1
@@ -179,8 +179,8 @@ class OrderedConsumer:
     def wake(self) -> None:
         """Make a waiting ``take`` return an empty list, once."""
         self._woken.set()
-        if self._puller is not None:
-            self._puller.wake()
+        if self._subscription is not None:
+            self._subscription.wake()
 
     async def take(self, limit: int, *, after: int) -> list[Incoming]:
         """Return at least one and at most ``limit`` messages after the sequence ``after``.
@@ -194,15 +194,15 @@ class OrderedConsumer:
                 break
             try:
                 return await self._take(limit, after)
-            except (BusUnavailable, ConsumerGone, NotFound) as error:
+            except (BusUnavailable, ConsumerGone, BusNotFound) as error:
                 log.info("%s reads again after %d: %s", self._name, after, error)
             await self._close()
             await self._pause()
         return []
 
     async def _take(self, limit: int, after: int) -> list[Incoming]:
-        puller = self._puller or await self._open(after)
-        batch = [message for _, message in await puller.take(limit, wait_s=_CHECK_EVERY_S)]
+        subscription = self._subscription or await self._open(after)
+        batch = [message for _, message in await subscription.take(limit, wait_s=_CHECK_EVERY_S)]
         quiet = not batch and not self._woken.is_set()
         self._woken.clear()
         if [message.consumer_sequence for message in batch] != [
@@ -213,7 +213,7 @@ class OrderedConsumer:
         if self._generation != self._bus.generation:
             raise ConsumerGone("the connection was re-established")
         if quiet:
-            await self._check_not_blind(puller, after)
+            await self._check_not_blind(subscription, after)
         return batch
 
     async def _open(self, after: int) -> PullSubscription:
@@ -222,7 +222,7 @@ class OrderedConsumer:
         )
         self._consumer, self._expected = info.name, 1
         self._generation = self._bus.generation
-        puller = PullSubscription(
+        subscription = PullSubscription(
             self._bus,
             stream=self._stream,
             consumer=info.name,
@@ -230,24 +230,24 @@ class OrderedConsumer:
             ephemeral=True,
             pace=self._pace,
         )
-        self._puller = await puller.__aenter__()
-        return puller
+        self._subscription = await subscription.__aenter__()
+        return subscription
 
     async def _close(self) -> None:
-        puller, self._puller = self._puller, None
-        if puller is None:
+        subscription, self._subscription = self._subscription, None
+        if subscription is None:
             return
-        await puller.__aexit__(None, None, None)
+        await subscription.__aexit__(None, None, None)
         try:
             await self._bus.send(f"$JS.API.CONSUMER.DELETE.{self._stream}.{self._consumer}", b"")
         except BusUnavailable:
             log.debug("reader %s is left to expire", self._consumer)
 
-    async def _check_not_blind(self, puller: PullSubscription, after: int) -> None:
+    async def _check_not_blind(self, subscription: PullSubscription, after: int) -> None:
         """Check after a silence whether there is really nothing new."""
         for subject in self._filters:
             unseen = await _api.next_message(self._bus, self._stream, subject, after + 1)
-            if unseen is not None and not await puller.has_any(within_s=_PAUSE_S):
+            if unseen is not None and not await subscription.has_any(within_s=_PAUSE_S):
                 raise ConsumerGone(f"no delivery although {unseen.stream_sequence} was written")
 
     async def _pause(self) -> None:

@@ -23,7 +23,7 @@ from muster_bus import _api
 from muster_bus.batch_handler import BatchHandler, Handle
 from muster_bus.connection import Bus
 from muster_bus.dead_letters import DeadLetters, Replays, failure_of
-from muster_bus.errors import BusUnavailable, NotFound
+from muster_bus.errors import BusNotFound, BusUnavailable
 from muster_bus.key_value import Entry, KeyValueStore
 from muster_bus.messages import Incoming
 from muster_bus.ordered_consumer import OrderedConsumer, StreamRange, read_range
@@ -210,7 +210,7 @@ class PartitionReader:
                 floor = await self._floor()
                 entries = await self._entries()
                 break
-            except (BusUnavailable, NotFound) as error:
+            except (BusUnavailable, BusNotFound) as error:
                 log.warning("%s cannot rebuild yet: %s", self._durable, error)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -270,14 +270,14 @@ class PartitionReader:
                 await self._take_delivered(self._source)
         await self._acknowledge()
 
-    async def _take_written(self, tail: OrderedConsumer) -> None:
-        batch = await tail.take(self._batch, after=self._position)
+    async def _take_written(self, ordered: OrderedConsumer) -> None:
+        batch = await ordered.take(self._batch, after=self._position)
         if batch:
             await self._handle(batch, live=True)
             self._bus.metrics.lag(self._durable, batch[-1].pending)
 
-    async def _take_delivered(self, puller: PullSubscription) -> None:
-        deliveries = await puller.take(self._batch, wait_s=self._until_acknowledged())
+    async def _take_delivered(self, subscription: PullSubscription) -> None:
+        deliveries = await subscription.take(self._batch, wait_s=self._until_acknowledged())
         if deliveries:
             await self._absorb(deliveries)
             self._unacknowledged = deliveries[-1][1]

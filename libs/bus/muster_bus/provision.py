@@ -11,7 +11,7 @@ import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus
-from muster_bus.errors import Refused
+from muster_bus.errors import BusRejected
 
 _NS = 1_000_000_000
 _NAME_IN_USE = 10058
@@ -78,7 +78,7 @@ async def provision(
 ) -> None:
     """Create what is missing, update what differs, leave the rest; repeatable.
 
-    Raises ``Refused`` if the broker cannot change an existing one (an ack policy, for instance), ``BusUnavailable``
+    Raises ``BusRejected`` if the broker cannot change an existing one (an ack policy, for instance), ``BusUnavailable``
     without an answer.
     """
     configs = [_stream(spec) for spec in streams] + [_bucket(spec) for spec in buckets]
@@ -91,7 +91,7 @@ async def _put_stream(bus: Bus, gate: asyncio.Semaphore, config: dict[str, objec
     async with gate:
         try:
             await _api.call(bus, f"STREAM.CREATE.{config['name']}", config, _api.StreamInfo)
-        except Refused as refusal:
+        except BusRejected as refusal:
             if refusal.err_code != _NAME_IN_USE:
                 raise
             await _api.call(bus, f"STREAM.UPDATE.{config['name']}", config, _api.StreamInfo)
@@ -99,9 +99,9 @@ async def _put_stream(bus: Bus, gate: asyncio.Semaphore, config: dict[str, objec
 
 async def _put_consumer(bus: Bus, gate: asyncio.Semaphore, spec: ConsumerSpec) -> None:
     async with gate:
-        question = f"CONSUMER.CREATE.{spec.stream}.{spec.consumer}"
+        api_subject = f"CONSUMER.CREATE.{spec.stream}.{spec.consumer}"
         payload = {"stream_name": spec.stream, "config": _consumer(spec)}
-        await _api.call(bus, question, payload, _api.ConsumerInfo)
+        await _api.call(bus, api_subject, payload, _api.ConsumerInfo)
 
 
 def _stream(spec: StreamSpec) -> dict[str, object]:

@@ -77,11 +77,11 @@ class WorkQueue:
         self._concurrency = concurrency
         self._max_deliver: int | None = None
         self._dead_letters = dead_letters or DeadLetters(bus)
-        self._puller = PullSubscription(
+        self._subscription = PullSubscription(
             bus, stream=stream, consumer=consumer, depth=concurrency, pace=PullPacer()
         )
         self._replays = Replays(
-            bus=bus, dead_letters=self._dead_letters, consumer=consumer, wake=self._puller.wake
+            bus=bus, dead_letters=self._dead_letters, consumer=consumer, wake=self._subscription.wake
         )
         self._running: dict[asyncio.Task[None], Incoming] = {}
         self._replaying: set[asyncio.Task[None]] = set()
@@ -91,7 +91,7 @@ class WorkQueue:
     def stop(self) -> None:
         """Take no more messages; ``run`` returns when the current ones are finished."""
         self._stopping = True
-        self._puller.interrupt()
+        self._subscription.interrupt()
 
     async def run(self) -> None:
         """Handle messages until ``stop``; when cancelled, current ones are returned for another instance."""
@@ -99,7 +99,7 @@ class WorkQueue:
         advisory = self._dead_letters.advisory_subject(self._stream, self._durable)
         hint = await self._bus.subscribe(advisory, self._expect_advisory)
         try:
-            async with self._puller, self._replays:
+            async with self._subscription, self._replays:
                 await self._take_turns()
             await self._drain()
         finally:
@@ -118,7 +118,7 @@ class WorkQueue:
             if free * _SHARE_AT_A_TIME < self._concurrency:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
                 continue
-            for _, incoming in await self._puller.take(free, depth=free, wait_s=_ADOPT_EVERY_S):
+            for _, incoming in await self._subscription.take(free, depth=free, wait_s=_ADOPT_EVERY_S):
                 task = asyncio.create_task(self._handle(incoming))
                 self._running[task] = incoming
                 task.add_done_callback(self._finished)
@@ -127,7 +127,7 @@ class WorkQueue:
         self._running.pop(task, None)
         if not task.cancelled() and (error := task.exception()) is not None:
             log.error("%s could not settle a message", self._durable, exc_info=error)
-        self._puller.wake()
+        self._subscription.wake()
 
     async def _handle(self, incoming: Incoming) -> None:
         if incoming.delivered > 1:
@@ -219,7 +219,7 @@ class WorkQueue:
 
     def _expect_advisory(self, _: Incoming) -> None:
         self._adopt_at = 0.0
-        self._puller.wake()
+        self._subscription.wake()
 
     async def _adopt(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -239,5 +239,5 @@ class WorkQueue:
         left = dict(self._running)
         for task in (*left, *self._replaying):
             task.cancel()
-        for incoming in [*left.values(), *self._puller.delivered()]:
+        for incoming in [*left.values(), *self._subscription.delivered()]:
             await self._put_back(incoming, 0.0)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from muster._requests import Source
     from muster._sync_client import Client, Connection, Execution
     from muster.aio import AsyncClient, AsyncConnection, AsyncExecution
-    from muster.errors import ConnectionLost, InvalidDocument, MusterError, NotFound, Refused, Unavailable
+    from muster.errors import ConnectionLost, InvalidDocument, MusterError, NotFound, Rejected, Unavailable
     from muster_core.models import Problem
     from muster_rpc.v1.job_pb2 import Job, JobSpec
 
@@ -40,7 +40,7 @@ __all__ = [
     "NotFound",
     "Output",
     "Problem",
-    "Refused",
+    "Rejected",
     "Size",
     "Source",
     "Unavailable",
@@ -64,7 +64,7 @@ _HOMES = {
     "NotFound": "muster.errors",
     "Output": "muster._messages",
     "Problem": "muster_core.models",
-    "Refused": "muster.errors",
+    "Rejected": "muster.errors",
     "Size": "muster._messages",
     "Source": "muster._requests",
     "Unavailable": "muster.errors",

@@ -12,7 +12,7 @@ from typing import cast
 
 import grpc
 
-from muster.errors import InvalidDocument, MusterError, NotFound, Refused, Unavailable
+from muster.errors import InvalidDocument, MusterError, NotFound, Rejected, Unavailable
 from muster_rpc.convert import problem_from_proto
 from muster_rpc.errors import problem_count, problems_of
 from muster_rpc.v1 import job_service_pb2
@@ -132,7 +132,7 @@ def error_of(error: grpc.RpcError, *, address: str) -> MusterError:
     if code is grpc.StatusCode.INVALID_ARGUMENT and (problems := problems_of(error)):
         return InvalidDocument(details, problems, total=problem_count(error))
     if code in _REFUSALS:
-        return Refused(details)
+        return Rejected(details)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Unavailable(f"Muster at {address} did not answer in time")
     if _NO_CONNECTION.search(details):

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from muster.errors import ConnectionLost, MusterError, NotFound, Refused
+from muster.errors import ConnectionLost, MusterError, NotFound, Rejected
 from muster_rpc.v1 import job_pb2, job_service_pb2
 from muster_rpc.v1 import job_service_pb2 as pb
 
@@ -38,12 +38,12 @@ def replica_selector(label: str) -> job_pb2.ReplicaSelector:
 
 
 def replica_ref(label: str) -> job_pb2.ReplicaRef | None:
-    """``worker-0`` as the API takes it; None for no label. Raises ``Refused`` for any other text."""
+    """``worker-0`` as the API takes it; None for no label. Raises ``Rejected`` for any other text."""
     if not label:
         return None
     found = _REPLICA.fullmatch(label)
     if found is None:
-        raise Refused(f"{label!r} is not a replica; give ROLE-INDEX, such as worker-3")
+        raise Rejected(f"{label!r} is not a replica; give ROLE-INDEX, such as worker-3")
     return job_pb2.ReplicaRef(role=found[1], index=int(found[2]))
 
 
@@ -128,5 +128,5 @@ def _pieces(data: bytes) -> Iterator[bytes]:
 
 def failure_of(failed: pb.ForwardPortFailed) -> MusterError:
     """Return the exception for a connection that ended early."""
-    kind = ConnectionLost if failed.retryable else Refused
+    kind = ConnectionLost if failed.retryable else Rejected
     return kind(failed.message)

@@ -135,7 +135,7 @@ class Connection:
         self.close()
 
     def read(self) -> bytes:
-        """Return the next data; empty at the end. Raises ``ConnectionLost`` and ``Refused``."""
+        """Return the next data; empty at the end. Raises ``ConnectionLost`` and ``Rejected``."""
         while not self._is_over:
             answer = self._call.receive()
             if answer is not None and answer.HasField("failed"):
@@ -348,7 +348,7 @@ class Client:
     def port(
         self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
     ) -> job_service_pb2.ForwardPortOpened:
-        """Return where ``connect`` would connect. Raises ``Refused`` and ``NotFound`` like it."""
+        """Return where ``connect`` would connect. Raises ``Rejected`` and ``NotFound`` like it."""
         start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=True)
         opened = None
         for answer in self._stream(lambda: self._jobs.ForwardPort(iter([start]), metadata=self._user)):
@@ -449,7 +449,7 @@ class Client:
         """Replace the platform defaults by the native form or a ``polyaxon_config.yml``.
 
         The same defaults create no new revision. ``expected_revision`` applies only over that revision, else raises
-        ``Refused``; ``dry_run`` only validates.
+        ``Rejected``; ``dry_run`` only validates.
         """
         request = self._requests.apply_defaults(
             source, source_name=source_name, dry_run=dry_run, expected_revision=expected_revision
@@ -477,7 +477,7 @@ class Client:
     ) -> queue_service_pb2.ApplyQueuesResponse:
         """Create or replace queues, all or none, by documents of ``kind: Queue``; ``prune`` deletes all others.
 
-        ``expected_revision`` applies only over that revision, else raises ``Refused``; ``dry_run`` only validates. Raises
+        ``expected_revision`` applies only over that revision, else raises ``Rejected``; ``dry_run`` only validates. Raises
         ``InvalidDocument`` with every problem of the queues.
         """
         request = self._requests.apply_queues(
@@ -493,7 +493,7 @@ class Client:
     def delete_queue(
         self, name: str, *, expected_revision: int | None = None, request_id: str | None = None
     ) -> queue_service_pb2.DeleteQueueResponse:
-        """Delete a queue. Raises ``Refused`` while it has waiting or running jobs, or children."""
+        """Delete a queue. Raises ``Rejected`` while it has waiting or running jobs, or children."""
         request = self._requests.delete_queue(
             name, expected_revision=expected_revision, request_id=request_id
         )

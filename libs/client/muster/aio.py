@@ -136,7 +136,7 @@ class AsyncConnection:
         self.close()
 
     async def read(self) -> bytes:
-        """Return the next data; empty at the end. Raises ``ConnectionLost`` and ``Refused``."""
+        """Return the next data; empty at the end. Raises ``ConnectionLost`` and ``Rejected``."""
         while not self._is_over:
             answer = await self._call.receive()
             if answer is not None and answer.HasField("failed"):
@@ -350,7 +350,7 @@ class AsyncClient:
     async def port(
         self, job: str, port: int = 0, *, replica: str = "", namespace: str | None = None
     ) -> job_service_pb2.ForwardPortOpened:
-        """Return where ``connect`` would connect. Raises ``Refused`` and ``NotFound`` like it."""
+        """Return where ``connect`` would connect. Raises ``Rejected`` and ``NotFound`` like it."""
         start = forward_start(self._requests.ref(job, namespace), port, replica=replica, probe=True)
         opened = None
         async for answer in self._stream(lambda: self._jobs.ForwardPort(iter([start]), metadata=self._user)):
@@ -452,7 +452,7 @@ class AsyncClient:
         """Replace the platform defaults by the native form or a ``polyaxon_config.yml``.
 
         The same defaults create no new revision. ``expected_revision`` applies only over that revision, else raises
-        ``Refused``; ``dry_run`` only validates.
+        ``Rejected``; ``dry_run`` only validates.
         """
         request = self._requests.apply_defaults(
             source, source_name=source_name, dry_run=dry_run, expected_revision=expected_revision
@@ -481,7 +481,7 @@ class AsyncClient:
     ) -> queue_service_pb2.ApplyQueuesResponse:
         """Create or replace queues, all or none, by documents of ``kind: Queue``; ``prune`` deletes all others.
 
-        ``expected_revision`` applies only over that revision, else raises ``Refused``; ``dry_run`` only validates. Raises
+        ``expected_revision`` applies only over that revision, else raises ``Rejected``; ``dry_run`` only validates. Raises
         ``InvalidDocument`` with every problem of the queues.
         """
         request = self._requests.apply_queues(
@@ -497,7 +497,7 @@ class AsyncClient:
     async def delete_queue(
         self, name: str, *, expected_revision: int | None = None, request_id: str | None = None
     ) -> queue_service_pb2.DeleteQueueResponse:
-        """Delete a queue. Raises ``Refused`` while it has waiting or running jobs, or children."""
+        """Delete a queue. Raises ``Rejected`` while it has waiting or running jobs, or children."""
         request = self._requests.delete_queue(
             name, expected_revision=expected_revision, request_id=request_id
         )

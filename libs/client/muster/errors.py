@@ -27,7 +27,7 @@ class NotFound(MusterError):
     """The job, node or queue does not exist."""
 
 
-class Refused(MusterError):
+class Rejected(MusterError):
     """The server rejected a valid call: the job's phase does not allow it, a value is out of bounds, or the bus is full."""
 
 

@@ -148,8 +148,8 @@ def _step(event: events.JobEvent, after: int) -> str:
         case events.JobEvicted():
             return f"{event.attempt}/evicted"
         case events.ScaleProposed():
-            taker = f"/{event.beneficiary}" if event.beneficiary else ""
-            return f"{event.attempt}/{event.generation}/proposed/{event.role}/{event.target}/{after}{taker}"
+            beneficiary = f"/{event.beneficiary}" if event.beneficiary else ""
+            return f"{event.attempt}/{event.generation}/proposed/{event.role}/{event.target}/{after}{beneficiary}"
         case events.ProgressReported():
             return f"{event.attempt}/progress/{event.role}-{event.index}/{event.step}/{event.at}"
         case events.ReplicasChanged():

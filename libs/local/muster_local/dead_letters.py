@@ -163,10 +163,10 @@ def _call(target: BrokerTarget, call: Callable[["DeadLetters"], Awaitable[T]]) -
     """Run `call` against the broker, and convert errors to messages."""
     from muster_bus import (  # noqa: PLC0415
         Bus,
+        BusNotFound,
         BusSettings,
         BusUnavailable,
         DeadLetters,
-        NotFound,
         ReplayFailed,
     )
     from muster_events.catalogue import DEAD_STREAM  # noqa: PLC0415
@@ -187,7 +187,7 @@ def _call(target: BrokerTarget, call: Callable[["DeadLetters"], Awaitable[T]]) -
 
     try:
         return asyncio.run(ask())
-    except NotFound as error:
+    except BusNotFound as error:
         raise click.ClickException(error.description) from error
     except ReplayFailed as error:
         raise click.ClickException(f"the event failed again, and its dead letter is kept: {error}") from error

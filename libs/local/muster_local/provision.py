@@ -31,7 +31,7 @@ async def provision_bus(settings: BusSettings) -> None:
     """Create or update every stream, consumer and bucket of the catalogue; idempotent.
 
     Raises:
-        Refused: an existing stream cannot be changed to its declaration.
+        BusRejected: an existing stream cannot be changed to its declaration.
         TimeoutError: the broker did not answer for a minute.
     """
     # The import takes a while; the broker starts meanwhile.

@@ -1,7 +1,7 @@
 """What servicers and clients share about calls: the type of a context, and the mark of a stream that has begun.
 
 An idle stream that breaks either never began, or began long ago. A client gives up the first after a while, and resumes the second with its
-full patience. So a server sends initial metadata as soon as a stream has begun, before there is anything to send.
+full retry timeout. So a server sends initial metadata when a stream begins, before the first message.
 """
 
 from __future__ import annotations

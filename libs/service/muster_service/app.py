@@ -135,7 +135,7 @@ def run_app(
     traced: bool = True,
     arguments: Sequence[str] | None = None,
 ) -> NoReturn:
-    """Run a service until it is told to stop, then exit the process.
+    """Run a service until it is asked to stop, then exit the process.
 
     Args:
         build: constructs the service; see the module.

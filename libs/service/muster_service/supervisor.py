@@ -1,4 +1,4 @@
-"""Run the parts of a process until it is told to stop, one of them crashes, or all is drained.
+"""Run the parts of a process until it is asked to stop, one of them crashes, or all is drained.
 
 A part that crashes ends the process: its memory is a cache, and the process is restarted with a clean one. Continuing
 without a part would go unnoticed.

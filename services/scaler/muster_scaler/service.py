@@ -8,6 +8,7 @@ import time
 
 from muster_bus import (
     Bus,
+    BusNotFound,
     BusUnavailable,
     Entry,
     Fence,
@@ -15,7 +16,6 @@ from muster_bus import (
     KeyValueStore,
     KeyWatch,
     Leadership,
-    NotFound,
     PartitionReader,
 )
 from muster_bus.service_bus import connect_bus
@@ -174,7 +174,7 @@ async def _read_queues(queues: KeyValueStore, pool: str) -> Entry | None:
     while True:
         try:
             return await queues.get(pool)
-        except (BusUnavailable, NotFound) as error:
+        except (BusUnavailable, BusNotFound) as error:
             log.warning("reading the queues of pool %s failed, trying again: %s", pool, error)
             await asyncio.sleep(_RETRY_S)
 

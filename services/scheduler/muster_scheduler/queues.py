@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from muster_bus import BusUnavailable, Entry, Fenced, KeyValueStore, NotFound, WrongSequence
+from muster_bus import BusNotFound, BusUnavailable, Entry, Fenced, KeyValueStore, WrongSequence
 from muster_core.scheduling import validate_queues
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
@@ -57,7 +57,7 @@ class QueueStore:
                 await self._put(msgspec.structs.replace(self.current, epoch=self._epoch))
             except WrongSequence:
                 continue
-            except (BusUnavailable, NotFound) as error:
+            except (BusUnavailable, BusNotFound) as error:
                 log.warning("the queues of pool %s cannot be read, retrying: %s", self._pool, error)
                 await asyncio.sleep(_PAUSE_S)
             else:

@@ -15,7 +15,7 @@ import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TypeVar
 
-from muster_bus import Refused
+from muster_bus import BusRejected
 from muster_core.events import CapacityChanged, NodeChanged, StoredEvent
 from muster_core.models import JobRecord, Node, QueueSpec
 from muster_core.scheduling import Instruction, Place, PoolState, QueueReport, Resize, Wait
@@ -160,7 +160,7 @@ class LeaderTerm:
             return
         try:
             last = await self._decisions.commit(decisions)
-        except Refused as refused:
+        except BusRejected as refused:
             if len(decisions) > 1:
                 # One of them cannot be encoded or stored; it must not block the others.
                 for one in decisions:

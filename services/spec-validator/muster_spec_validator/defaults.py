@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from muster_bus import BusUnavailable, KeyValueStore, NotFound, WrongSequence
+from muster_bus import BusNotFound, BusUnavailable, KeyValueStore, WrongSequence
 from muster_formats.defaults import PlatformDefaults
 
 log = logging.getLogger(__name__)
@@ -92,7 +92,7 @@ class DefaultsBucket:
         while not self._read.is_set():
             try:
                 await self.refresh()
-            except (BusUnavailable, NotFound) as error:
+            except (BusUnavailable, BusNotFound) as error:
                 log.warning("the platform defaults cannot be read yet: %s", error)
                 await asyncio.sleep(_RETRY_S)
         async for change in self._records.watch():

@@ -12,7 +12,7 @@ from deployment_permissions import pod_launcher_kubeconfig
 from kubernetes_harness import KubernetesHarness, python_job
 from system_harness import runs, system_on, when
 
-from muster import AsyncClient, InvalidDocument, Refused
+from muster import AsyncClient, InvalidDocument, Rejected
 from muster_core.models import Job, Port
 from muster_runtimes import ExecCommand, ExecResult, ExecSession, ReplicaUnreachable, TerminalSize
 from muster_runtimes.kubernetes import KubernetesRuntime
@@ -194,6 +194,6 @@ async def fetched(muster: AsyncClient, job_id: str) -> bytes:
             await connection.end()
             while data := await connection.read():
                 answer += data
-    except Refused as error:
+    except Rejected as error:
         assert "nothing listens on this port in the pod" in str(error)
     return answer

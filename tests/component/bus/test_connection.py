@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_bus import Bus, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing, Refused
+from muster_bus import Bus, BusRejected, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing
 from muster_bus._client import cancellable
 from muster_bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
@@ -127,7 +127,7 @@ def user(password: str, permissions: str = "{}") -> str:
 async def test_a_payload_beyond_the_brokers_limit_is_refused(partition: TemporaryStream) -> None:
     limit = MAX_PAYLOAD_MB << 20
     for size in (2 * limit, limit - 10):
-        with pytest.raises(Refused, match="exceed the broker's limit"):
+        with pytest.raises(BusRejected, match="exceed the broker's limit"):
             await partition.bus.publish(Outgoing(subject=f"{partition.name}.a", data=b"x" * size, msg_id="1"))
     assert partition.bus.connected
 

@@ -5,9 +5,9 @@ import pytest
 from muster_bus import (
     BucketSpec,
     Bus,
+    BusRejected,
     ConsumerSpec,
     Outgoing,
-    Refused,
     StreamFull,
     StreamSpec,
     find_server,
@@ -52,7 +52,7 @@ async def test_what_cannot_be_updated_is_refused(shared_bus: Bus, fresh: str) ->
     await provision(shared_bus, streams, consumers)
     changed = ConsumerSpec(stream=fresh, consumer="d0", ack="explicit")
 
-    with pytest.raises(Refused):
+    with pytest.raises(BusRejected):
         await provision(shared_bus, consumers=[changed])
 
 

@@ -6,11 +6,11 @@ import pytest
 
 from muster_bus import (
     Bus,
+    BusNotFound,
     BusUnavailable,
     DeadLetter,
     DeadLetters,
     Incoming,
-    NotFound,
     Poison,
     ReplayFailed,
     WorkQueue,
@@ -197,7 +197,7 @@ async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(partition: Te
 async def test_letters_go_where_the_stream_keeps_them(bus: Bus) -> None:
     dead_letters = DeadLetters(bus, stream="LETTERS")
     incoming = Incoming(subject="x", data=b"1", stream="X", stream_sequence=1)
-    with pytest.raises(NotFound):
+    with pytest.raises(BusNotFound):
         await dead_letters.put(incoming, "reader", "why")
 
     await provision(bus, streams=[dead_letter_stream("LETTERS", "a.prefix.of.its.own")])

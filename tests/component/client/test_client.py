@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import grpc
 import pytest
 
-from muster import Client, InvalidDocument, JobSpec, MusterError, NotFound, Refused, Unavailable
+from muster import Client, InvalidDocument, JobSpec, MusterError, NotFound, Rejected, Unavailable
 from muster_core.models import Problem
 from muster_rpc.v1 import cluster_service_pb2, job_pb2, job_service_pb2
 
@@ -227,9 +227,9 @@ def test_commands_say_what_they_ask(client: Client, gateway: GatewayDouble, job:
     ("code", "expected"),
     [
         (grpc.StatusCode.NOT_FOUND, NotFound),
-        (grpc.StatusCode.FAILED_PRECONDITION, Refused),
-        (grpc.StatusCode.RESOURCE_EXHAUSTED, Refused),
-        (grpc.StatusCode.INVALID_ARGUMENT, Refused),
+        (grpc.StatusCode.FAILED_PRECONDITION, Rejected),
+        (grpc.StatusCode.RESOURCE_EXHAUSTED, Rejected),
+        (grpc.StatusCode.INVALID_ARGUMENT, Rejected),
         (grpc.StatusCode.INTERNAL, MusterError),
     ],
 )

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 from grpc import StatusCode
 
-from muster import AsyncClient, Client, ConnectionLost, MusterError, NotFound, Refused
+from muster import AsyncClient, Client, ConnectionLost, MusterError, NotFound, Rejected
 from muster_rpc.v1 import job_service_pb2
 
 if TYPE_CHECKING:
@@ -43,7 +43,7 @@ def test_a_port_is_asked_for_before_anybody_connects(gateway: GatewayDouble, add
     assert start.probe
 
 
-@pytest.mark.parametrize(("passing", "kind"), [(False, Refused), (True, ConnectionLost)])
+@pytest.mark.parametrize(("passing", "kind"), [(False, Rejected), (True, ConnectionLost)])
 def test_a_connection_that_fails_says_why_to_who_is_writing(
     gateway: GatewayDouble, address: str, passing: bool, kind: type[MusterError]
 ) -> None:
@@ -64,5 +64,5 @@ async def test_a_connection_that_fails_says_why_to_who_is_writing_in_a_loop(
             async with await client.connect("demo") as connection:
                 for _ in range(20):
                     await connection.write(b"hello?" * 1000)
-                with pytest.raises(Refused, match="connection refused"):
+                with pytest.raises(Rejected, match="connection refused"):
                     await connection.read()

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from muster_bus import BusUnavailable, Refused, StreamFull
+from muster_bus import BusRejected, BusUnavailable, StreamFull
 from muster_core.events import Command, JobFinished, Outcome
 
 if TYPE_CHECKING:
@@ -131,12 +131,12 @@ async def test_a_record_is_given_up_after_five_failed_writes(
 ) -> None:
     await partition.submit()
     for _ in range(4):
-        partition.store.failures.append(Refused("too large"))
-        with pytest.raises(Refused):
+        partition.store.failures.append(BusRejected("too large"))
+        with pytest.raises(BusRejected):
             await partition.handler.flush()
     assert caplog.messages == []
     await partition.submit("j-2")
-    partition.store.failures.append(Refused("too large"))
+    partition.store.failures.append(BusRejected("too large"))
 
     with caplog.at_level(logging.ERROR):
         await partition.handler.flush()
@@ -148,9 +148,9 @@ async def test_a_record_is_given_up_after_five_failed_writes(
 
 async def test_a_record_that_was_given_up_is_retried_with_the_next_event(partition: Partition) -> None:
     await partition.submit()
-    partition.store.failures.extend(Refused("too large") for _ in range(5))
+    partition.store.failures.extend(BusRejected("too large") for _ in range(5))
     for _ in range(4):
-        with pytest.raises(Refused):
+        with pytest.raises(BusRejected):
             await partition.handler.flush()
     await partition.handler.flush()
 

@@ -147,7 +147,7 @@ async def test_a_receiver_filters_phases_namespaces_and_queues(
 
 
 @pytest.mark.parametrize(
-    ("status", "verdict"),
+    ("status", "result"),
     [
         (200, DeliveryResult.DELIVERED),
         (204, DeliveryResult.DELIVERED),
@@ -165,8 +165,8 @@ async def test_a_receiver_filters_phases_namespaces_and_queues(
         (503, DeliveryResult.RETRY),
     ],
 )
-def test_the_status_decides_the_result(status: int, verdict: DeliveryResult) -> None:
-    assert result_of(status) is verdict
+def test_the_status_decides_the_result(status: int, result: DeliveryResult) -> None:
+    assert result_of(status) is result
 
 
 def test_pauses_double_up_to_the_longest_and_respect_retry_after() -> None:
