@@ -181,9 +181,7 @@ class DefaultsServicer(defaults_service_pb2_grpc.DefaultsServiceServicer):
         if problems := document_problems(request.document.text):
             await abort_with_problems(context, problems)
         query = queries_pb2.ApplyPlatformDefaultsRequest(
-            document=request.document,
-            dry_run=request.dry_run,
-            applied_by=caller_of(context),
+            document=request.document, dry_run=request.dry_run, applied_by=caller_of(context)
         )
         if request.HasField("expected_revision"):
             query.expected_revision = request.expected_revision

@@ -1,7 +1,7 @@
 """Explains jobs: the scheduler explains jobs that wait or run, the record explains jobs that ended.
 
-A scheduler that is unavailable is asked again for a moment, because a new leader takes over within seconds. After that the recorded reason
-is given, marked with its time.
+The gateway retries an unavailable scheduler, because a new leader takes over within seconds; then it returns the recorded reason
+with its time.
 """
 
 from __future__ import annotations
@@ -26,18 +26,18 @@ _MAX_FAILED_REPLICAS = 8
 
 
 class Explainer:
-    """Explains jobs. A scheduler that is unavailable is retried for ``patience_s`` seconds."""
+    """Explains jobs. A scheduler that is unavailable is retried for ``retry_timeout_s`` seconds."""
 
-    def __init__(self, *, pool: queries_pb2_grpc.PoolServiceAsyncStub, patience_s: float = 2.0) -> None:
+    def __init__(self, *, pool: queries_pb2_grpc.PoolServiceAsyncStub, retry_timeout_s: float = 2.0) -> None:
         self._pool = pool
-        self._patience_s = patience_s
+        self._retry_timeout_s = retry_timeout_s
 
     async def explain(self, job: job_pb2.Job, context: ServerContext) -> explanation_pb2.Explanation:
         """Explain why ``job``, as recorded, is in its phase. Aborts the call if the scheduler fails."""
         if phase_from_proto(job.status.phase) in TERMINAL_PHASES:
             return _of_ended(job)
         try:
-            return await self._ask(job.job_id)
+            return await self._explain_placement(job.job_id)
         except aio.AioRpcError as error:
             if error.code() in _UNAVAILABLE:
                 return _recorded(job, "the scheduler is unavailable: this is the last recorded reason")
@@ -46,10 +46,10 @@ class Explainer:
                 return _recorded(job, note)
             await abort_as(error, context, "the scheduler")
 
-    async def _ask(self, job_id: str) -> explanation_pb2.Explanation:
+    async def _explain_placement(self, job_id: str) -> explanation_pb2.Explanation:
         request = queries_pb2.ExplainPlacementRequest(job_id=job_id)
         loop = asyncio.get_running_loop()
-        until = loop.time() + self._patience_s
+        until = loop.time() + self._retry_timeout_s
         while True:
             try:
                 left = max(until - loop.time(), _PAUSE_S)

@@ -43,8 +43,7 @@ async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> Accessible
     from muster_runtimes import kubernetes  # noqa: PLC0415
 
     credentials = kubernetes.Credentials(
-        kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None,
-        context=settings.kube_context,
+        kubeconfig=Path(settings.kubeconfig) if settings.kubeconfig else None, context=settings.kube_context
     )
     try:
         await credentials.load()

@@ -73,14 +73,7 @@ class Launcher:
     """The partitions of this instance: a view of their records, and the reconciler that follows it."""
 
     def __init__(
-        self,
-        *,
-        bus: Bus,
-        ctx: Context,
-        runtime: Runtime,
-        pool: str,
-        progress_s: float,
-        batch_s: float,
+        self, *, bus: Bus, ctx: Context, runtime: Runtime, pool: str, progress_s: float, batch_s: float
     ) -> None:
         self._bus = bus
         self._ctx = ctx

@@ -18,8 +18,7 @@ class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
         Literal["process", "kubernetes"], msgspec.Meta(description="the runtime of replicas")
     ] = "process"
     process_root: Annotated[
-        Path,
-        msgspec.Meta(description="process runtime: the directory of all replicas"),
+        Path, msgspec.Meta(description="process runtime: the directory of all replicas")
     ] = Path(".muster/replicas")
     nodes: Annotated[
         str,
@@ -31,8 +30,7 @@ class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
         Path, msgspec.Meta(description="process runtime: the base of relative working directories")
     ] = Path()
     progress_seconds: Annotated[
-        float,
-        msgspec.Meta(description="process runtime: interval (s) of reading progress reports", ge=0.1),
+        float, msgspec.Meta(description="process runtime: interval (s) of reading progress reports", ge=0.1)
     ] = 5.0
     kube_progress_seconds: Annotated[
         float,
@@ -42,8 +40,7 @@ class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
         ),
     ] = 30.0
     kubeconfig: Annotated[
-        str,
-        msgspec.Meta(description="kubernetes runtime: the kubeconfig; empty: the pod's service account"),
+        str, msgspec.Meta(description="kubernetes runtime: the kubeconfig; empty: the pod's service account")
     ] = ""
     kube_context: Annotated[
         str,
@@ -69,8 +66,7 @@ class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
         float, msgspec.Meta(ge=0, description="kubernetes runtime: requests per second; 0: unlimited")
     ] = 0.0
     kube_timeout_seconds: Annotated[
-        float,
-        msgspec.Meta(gt=0, description="kubernetes runtime: timeout (s) of requests"),
+        float, msgspec.Meta(gt=0, description="kubernetes runtime: timeout (s) of requests")
     ] = 30.0
     kube_start_seconds: Annotated[
         float,
@@ -79,8 +75,7 @@ class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
     kube_report_seconds: Annotated[
         float,
         msgspec.Meta(
-            ge=0,
-            description="kubernetes runtime: how long (s) reports of starting replicas are batched",
+            ge=0, description="kubernetes runtime: how long (s) reports of starting replicas are batched"
         ),
     ] = 0.25
     kube_node_lost_seconds: Annotated[

@@ -80,10 +80,7 @@ class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
                 job_id=record.job_id,
                 job=record.name,
                 replica=job_pb2.ReplicaRef(
-                    role=replica.role,
-                    index=replica.index,
-                    attempt=replica.attempt,
-                    restart=replica.restart,
+                    role=replica.role, index=replica.index, attempt=replica.attempt, restart=replica.restart
                 ),
                 state=replica_state_to_proto(replica.state),
                 requests=resources_to_proto(requests),

@@ -127,11 +127,7 @@ class QueueQueries:
             offered=state.capacity(self._clock()).allocatable,
         )
         return change_queues(
-            queues.current.queues,
-            given=specs,
-            deleted=tuple(request.deleted),
-            prune=request.prune,
-            use=use,
+            queues.current.queues, given=specs, deleted=tuple(request.deleted), prune=request.prune, use=use
         )
 
     async def _store(self, record: QueuesRecord, leader_state: LeaderState, context: ServerContext) -> None:

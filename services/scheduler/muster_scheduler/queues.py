@@ -123,8 +123,7 @@ class QueueStore:
             return
         self._revision, self.current, self.fault = entry.revision, record, ""
         log.info(
-            "queues changed",
-            extra=fields(pool=self._pool, version=record.version, queues=len(record.queues)),
+            "queues changed", extra=fields(pool=self._pool, version=record.version, queues=len(record.queues))
         )
 
     def _keep_current(self, why: str, revision: int) -> None:

@@ -15,10 +15,5 @@ class SchedulerSettings(ServiceSettings, frozen=True, kw_only=True):
     pool: Annotated[str, msgspec.Meta(description="the pool that this scheduler schedules")] = "local"
     lease_seconds: Annotated[int, msgspec.Meta(description="lease duration (s) of a leader", ge=1, le=60)] = 3
     start_timeout_seconds: Annotated[
-        int,
-        msgspec.Meta(
-            description="default start timeout (s) of a placed gang; 0: none",
-            ge=0,
-            le=86_400,
-        ),
+        int, msgspec.Meta(description="default start timeout (s) of a placed gang; 0: none", ge=0, le=86_400)
     ] = 600

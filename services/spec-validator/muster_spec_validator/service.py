@@ -71,7 +71,7 @@ class BusPublisher:
         return not published.duplicate
 
     async def _commit(self, messages: Sequence[Outgoing], submission: StoredEvent) -> bool:
-        # The broker checks message ids and subjects: a batch of which any message is stored already is refused as a whole.
+        # The broker checks message ids and subjects: it rejects the whole batch if one of its messages is already stored.
         with suppress(WrongSequence, Duplicate):
             if not (await self._bus.commit(messages, fence=None)).duplicate:
                 self._count(messages[0])
@@ -101,7 +101,7 @@ class BusPublisher:
                 attributes={
                     "muster.job": name,
                     "muster.job_id": job_id,
-                    "muster.verdict": (JobRejected if error else JobValidated).__name__,
+                    "muster.outcome": (JobRejected if error else JobValidated).__name__,
                 },
                 status_error=error,
             )
@@ -129,11 +129,7 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
         await handler.handle(stamp(incoming))
 
     queue = WorkQueue(
-        bus,
-        stream=JOBS_STREAM,
-        consumer=SPEC_VALIDATOR,
-        handler=handle,
-        concurrency=settings.concurrency,
+        bus, stream=JOBS_STREAM, consumer=SPEC_VALIDATOR, handler=handle, concurrency=settings.concurrency
     )
 
     async def validate() -> None:
@@ -144,6 +140,5 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.add_part("defaults", defaults.run)
     ctx.add_part("submissions", validate)
     ctx.add_grpc(
-        queries_pb2_grpc.add_SpecServiceServicer_to_server,
-        SpecServicer(defaults=defaults, limits=limits),
+        queries_pb2_grpc.add_SpecServiceServicer_to_server, SpecServicer(defaults=defaults, limits=limits)
     )

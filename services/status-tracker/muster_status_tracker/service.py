@@ -247,9 +247,6 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     ctx.add_grpc(
         queries_pb2_grpc.add_RecordServiceServicer_to_server,
         RecordServicer(
-            cache=cache,
-            progress=tracker,
-            queue_of=queues.of,
-            read_wait_s=settings.read_wait_seconds,
+            cache=cache, progress=tracker, queue_of=queues.of, read_wait_s=settings.read_wait_seconds
         ),
     )

@@ -31,8 +31,7 @@ class StatusTrackerSettings(ServiceSettings, frozen=True, kw_only=True):
     retained_jobs: Annotated[
         int,
         msgspec.Meta(
-            description="how many ended jobs are retained; the oldest are deleted first; 0: unlimited",
-            ge=0,
+            description="how many ended jobs are retained; the oldest are deleted first; 0: unlimited", ge=0
         ),
     ] = 20_000
     webhooks: Annotated[

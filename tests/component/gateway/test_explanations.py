@@ -19,39 +19,39 @@ WAITS = job_pb2.Reason(code="InsufficientResources", message="short of 1 GPU")
 
 
 class PoolDouble(queries_pb2_grpc.PoolServiceServicer):
-    """Refuses with each of ``refusals`` first; ``hangs`` never answers."""
+    """Aborts with each of ``errors`` first; with ``hangs`` it never answers."""
 
     def __init__(self) -> None:
-        self.refusals: list[grpc.StatusCode] = []
+        self.errors: list[grpc.StatusCode] = []
         self.hangs = False
-        self.asked = 0
+        self.calls = 0
 
     async def ExplainPlacement(
         self, request: pb.ExplainPlacementRequest, context: ServerContext
     ) -> pb.ExplainPlacementResponse:
-        self.asked += 1
+        self.calls += 1
         if self.hangs:
             await asyncio.Event().wait()
-        if self.refusals:
-            await context.abort(self.refusals.pop(0), "this scheduler does not lead its pool; try again")
-        said = explanation_pb2.Explanation(job_id=request.job_id, position=4)
-        return pb.ExplainPlacementResponse(explanation=said)
+        if self.errors:
+            await context.abort(self.errors.pop(0), "this scheduler does not lead its pool; try again")
+        explanation = explanation_pb2.Explanation(job_id=request.job_id, position=4)
+        return pb.ExplainPlacementResponse(explanation=explanation)
 
 
-class Refused(Exception):
-    """The call was ended so."""
+class Aborted(Exception):
+    """The servicer aborted the call."""
 
 
 class Call:
-    """The context of a call that is made in this process."""
+    """The context of a call within the process."""
 
     async def abort(self, code: grpc.StatusCode, details: str = "") -> None:
-        raise Refused(code, details)
+        raise Aborted(code, details)
 
 
 @pytest.fixture
 def double() -> PoolDouble:
-    return PoolDouble()  # pyright: ignore[reportAbstractUsage] (no other question is asked)
+    return PoolDouble()  # pyright: ignore[reportAbstractUsage] (no other method is called)
 
 
 @pytest.fixture
@@ -61,12 +61,12 @@ async def explainer(double: PoolDouble) -> AsyncIterator[Explainer]:
     port = server.add_insecure_port("127.0.0.1:0")
     await server.start()
     async with aio.insecure_channel(f"127.0.0.1:{port}") as channel:
-        yield Explainer(pool=queries_pb2_grpc.PoolServiceStub(channel), patience_s=1.0)
+        yield Explainer(pool=queries_pb2_grpc.PoolServiceStub(channel), retry_timeout_s=1.0)
     await server.stop(None)
 
 
 def queued() -> job_pb2.Job:
-    """A job that was told why it waits 100 s after its submission."""
+    """A queued job whose reason was recorded 100 s after its submission."""
     job = job_pb2.Job(job_id="j-1", name="big", spec=job_pb2.JobSpec(queue="research"))
     job.status.phase = job_pb2.PHASE_QUEUED
     job.status.queue = "research"
@@ -80,41 +80,45 @@ async def explain(explainer: Explainer, job: job_pb2.Job) -> explanation_pb2.Exp
     return await explainer.explain(job, Call())  # pyright: ignore[reportArgumentType] (only abort is called)
 
 
-async def test_a_leader_answers(explainer: Explainer) -> None:
-    said = await explain(explainer, queued())
-    assert (said.job_id, said.position, said.HasField("recorded_at")) == ("j-1", 4, False)
+async def test_a_waiting_job_is_explained_by_the_leader(explainer: Explainer) -> None:
+    explanation = await explain(explainer, queued())
+    assert (explanation.job_id, explanation.position, explanation.HasField("recorded_at")) == (
+        "j-1",
+        4,
+        False,
+    )
 
 
 async def test_a_standby_is_retried_until_there_is_a_leader(explainer: Explainer, double: PoolDouble) -> None:
-    double.refusals = [grpc.StatusCode.UNAVAILABLE] * 2
+    double.errors = [grpc.StatusCode.UNAVAILABLE] * 2
     assert (await explain(explainer, queued())).position == 4
-    assert double.asked == 3
+    assert double.calls == 3
 
 
 @pytest.mark.parametrize("hangs", [True, False])
-async def test_without_a_leader_the_recorded_reason_is_given_with_its_time(
+async def test_without_a_leader_the_recorded_reason_is_returned_with_its_time(
     explainer: Explainer, double: PoolDouble, hangs: bool
 ) -> None:
     double.hangs = hangs
-    double.refusals = [grpc.StatusCode.UNAVAILABLE] * 100
-    said = await explain(explainer, queued())
-    assert (said.name, said.queue, said.reason) == ("big", "research", WAITS)
-    assert said.recorded_at.seconds == 1100
-    assert list(said.notes) == ["the scheduler is unavailable: this is the last recorded reason"]
+    double.errors = [grpc.StatusCode.UNAVAILABLE] * 100
+    explanation = await explain(explainer, queued())
+    assert (explanation.name, explanation.queue, explanation.reason) == ("big", "research", WAITS)
+    assert explanation.recorded_at.seconds == 1100
+    assert list(explanation.notes) == ["the scheduler is unavailable: this is the last recorded reason"]
 
 
 async def test_a_job_unknown_to_the_scheduler_is_explained_from_its_record(
     explainer: Explainer, double: PoolDouble
 ) -> None:
-    double.refusals = [grpc.StatusCode.NOT_FOUND]
-    said = await explain(explainer, queued())
-    assert said.reason == WAITS
-    assert said.notes[0].startswith("the scheduler does not know the job")
+    double.errors = [grpc.StatusCode.NOT_FOUND]
+    explanation = await explain(explainer, queued())
+    assert explanation.reason == WAITS
+    assert explanation.notes[0].startswith("the scheduler does not know the job")
 
 
 async def test_any_other_error_aborts_the_call(explainer: Explainer, double: PoolDouble) -> None:
-    double.refusals = [grpc.StatusCode.INTERNAL]
-    with pytest.raises(Refused):
+    double.errors = [grpc.StatusCode.INTERNAL]
+    with pytest.raises(Aborted):
         await explain(explainer, queued())
 
 
@@ -137,16 +141,16 @@ async def test_an_ended_job_is_explained_from_its_record(explainer: Explainer, d
     )
     status.replicas.add(name="big-worker-2", attempt=3, node="n2", state=job_pb2.REPLICA_STATE_LOST)
     status.replicas.add(name="big-worker-3", attempt=2, node="n2", exit_code=1)
-    said = await explain(explainer, job)
-    assert double.asked == 0
-    assert list(said.notes) == [
+    explanation = await explain(explainer, job)
+    assert double.calls == 0
+    assert list(explanation.notes) == [
         "big-worker-0 on n1 exited with 1: OOM",
         "big-worker-1 on n2 ended by signal 9",
         "big-worker-2 on n2 lost",
         "failures: 2, in 3 attempts",
         "evicted 1 time; evictions are not failures",
     ]
-    assert [one.message for one in said.remedies] == ["read the logs of its replicas: muster logs big"]
+    assert [one.message for one in explanation.remedies] == ["read the logs of its replicas: muster logs big"]
 
 
 async def test_many_replicas_that_failed_are_counted(explainer: Explainer) -> None:
@@ -154,15 +158,15 @@ async def test_many_replicas_that_failed_are_counted(explainer: Explainer) -> No
     job.status.phase = job_pb2.PHASE_FAILED
     for index in range(20):
         job.status.replicas.add(name=f"big-worker-{index}", node="n1", exit_code=1)
-    said = await explain(explainer, job)
-    assert len(said.notes) == 9
-    assert said.notes[-1] == "and 12 others like them"
+    explanation = await explain(explainer, job)
+    assert len(explanation.notes) == 9
+    assert explanation.notes[-1] == "and 12 others like them"
 
 
 async def test_a_rejected_document_is_explained_by_its_problems(explainer: Explainer) -> None:
     job = queued()
     job.status.phase = job_pb2.PHASE_REJECTED
     job.status.problems.add(path="spec.roles", message="a job has at least one role")
-    said = await explain(explainer, job)
-    assert list(said.notes) == ["spec.roles: a job has at least one role"]
-    assert [one.kind for one in said.remedies] == [explanation_pb2.REMEDY_KIND_FIX_DOCUMENT]
+    explanation = await explain(explainer, job)
+    assert list(explanation.notes) == ["spec.roles: a job has at least one role"]
+    assert [one.kind for one in explanation.remedies] == [explanation_pb2.REMEDY_KIND_FIX_DOCUMENT]

@@ -103,9 +103,7 @@ async def test_an_unreadable_version_leaves_the_previous_one_current(
     assert "version 2 of the platform defaults cannot be read" in caplog.text
 
 
-async def test_an_application_is_answered_with_its_own_version(
-    records: KeyValueStore,
-) -> None:
+async def test_an_application_is_answered_with_its_own_version(records: KeyValueStore) -> None:
     class Overtaken(DefaultsBucket):
         """A copy that another one overtakes between the write and the answer."""
 

@@ -27,7 +27,7 @@ class NoTelemetry:
     """Records nothing."""
 
     def record(self, *_: object, **__: object) -> None:
-        """Nothing."""
+        """Ignore the span."""
 
 
 @pytest_asyncio.fixture
@@ -68,7 +68,7 @@ async def submit(bus: Bus, request_id: str, document: str | None = None) -> Stor
     return read_job_event(stored)
 
 
-async def verdict(bus: Bus, job_id: str) -> JobValidated:
+async def validated(bus: Bus, job_id: str) -> JobValidated:
     stored = await bus.last(JOBS_STREAM, job_subject(job_id, "JobValidated"))
     assert stored is not None
     event = read_job_event(stored).event
@@ -87,9 +87,9 @@ async def test_a_submission_is_validated_once_whatever_defaults_come_later(
     await defaults.store(pool("b"), by="bob", over=1)
     await asyncio.gather(*(validator.handle(submission) for _ in range(3)))
 
-    stands = await verdict(shared_bus, submission.job_id)
-    assert stands.defaults_version == 1
-    assert stands.job.roles[0].template.node_selector == {"pool": "a"}
+    event = await validated(shared_bus, submission.job_id)
+    assert event.defaults_version == 1
+    assert event.job.roles[0].template.node_selector == {"pool": "a"}
 
 
 async def test_a_later_submission_gets_the_later_defaults(
@@ -102,7 +102,7 @@ async def test_a_later_submission_gets_the_later_defaults(
 
     await validator.handle(submission)
 
-    assert (await verdict(shared_bus, submission.job_id)).defaults_version == 2
+    assert (await validated(shared_bus, submission.job_id)).defaults_version == 2
 
 
 async def test_the_jobs_of_a_document_are_validated_together_and_once(
@@ -118,7 +118,7 @@ async def test_the_jobs_of_a_document_are_validated_together_and_once(
     stored = [await shared_bus.last(JOBS_STREAM, job_subject(one, "JobValidated")) for one in job_ids]
     sequences = [one.stream_sequence for one in stored if one]
     assert sequences == [sequences[0], sequences[0] + 1, sequences[0] + 2]
-    jobs = [await verdict(shared_bus, one) for one in job_ids]
+    jobs = [await validated(shared_bus, one) for one in job_ids]
     assert [(one.part, one.parts, one.job.name) for one in jobs] == [(0, 3, "a"), (1, 3, "b"), (2, 3, "c")]
     assert [(one.submission_id, one.submitter, one.submitted_at) for one in jobs[1:]] == [
         (submission.job_id, "ann", submission.at)

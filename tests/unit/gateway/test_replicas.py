@@ -1,4 +1,4 @@
-"""Which replica a request means, which of its ports, and what can be restarted."""
+"""Selection of a replica, of its port, and restarts."""
 
 from __future__ import annotations
 
@@ -66,11 +66,11 @@ def name_of(found: job_pb2.Replica) -> str:
 
 
 def test_without_a_selector_the_leader_is_selected():
-    everyone = (replica("ps"), replica("worker", 1), replica("worker"), replica("chief"))
+    replicas = (replica("ps"), replica("worker", 1), replica("worker"), replica("chief"))
 
-    assert name_of(select_replica(job(*everyone), None)) == "chief-0"
-    assert name_of(select_replica(job(*everyone[:3]), None)) == "worker-0"
-    assert name_of(select_replica(job(everyone[0]), None)) == "ps-0"
+    assert name_of(select_replica(job(*replicas), None)) == "chief-0"
+    assert name_of(select_replica(job(*replicas[:3]), None)) == "worker-0"
+    assert name_of(select_replica(job(replicas[0]), None)) == "ps-0"
 
 
 def test_a_leader_that_does_not_run_is_passed_over():
@@ -101,7 +101,7 @@ def test_a_role_selects_its_first_running_replica():
 
 
 @pytest.mark.parametrize(
-    ("wanted", "words"),
+    ("wanted", "message"),
     [
         (selector("woker", 1), "job demo has no replica woker-1: did you mean worker-1"),
         (selector("worker", 9), "job demo has no replica worker-9: did you mean worker"),
@@ -111,13 +111,13 @@ def test_a_role_selects_its_first_running_replica():
         ),
     ],
 )
-def test_an_unknown_replica_is_answered_with_the_known_ones(wanted: job_pb2.ReplicaSelector, words: str):
-    with pytest.raises(UnknownReplica, match=words):
+def test_an_unknown_replica_is_answered_with_the_known_ones(wanted: job_pb2.ReplicaSelector, message: str):
+    with pytest.raises(UnknownReplica, match=message):
         select_replica(job(replica("worker")), wanted)
 
 
 @pytest.mark.parametrize(
-    ("seen", "wanted", "words"),
+    ("seen", "wanted", "message"),
     [
         (job(phase=job_pb2.PHASE_SUCCEEDED), None, "job demo has ended: Succeeded"),
         (
@@ -143,16 +143,16 @@ def test_an_unknown_replica_is_answered_with_the_known_ones(wanted: job_pb2.Repl
     ],
 )
 def test_a_replica_that_does_not_run_is_answered_with_the_reason(
-    seen: job_pb2.Job, wanted: job_pb2.ReplicaSelector | None, words: str
+    seen: job_pb2.Job, wanted: job_pb2.ReplicaSelector | None, message: str
 ):
-    with pytest.raises(NotAvailable, match=words):
+    with pytest.raises(NotAvailable, match=message):
         select_replica(seen, wanted)
 
 
 PORTS = (("http", 8888), ("metrics", 9090))
 
 
-def test_on_a_shared_machine_the_own_port_stands_for_the_first_declared_port():
+def test_on_a_shared_machine_the_own_port_replaces_the_first_declared_port():
     here = replica("worker", address="127.0.0.1:21007")
     seen = job(here, ports=PORTS)
 
@@ -185,7 +185,7 @@ def test_without_a_declared_port_the_request_must_give_one():
         port_of(job(here), here, 70000)
 
 
-def member(
+def gang_replica(
     index: int,
     state: job_pb2.ReplicaState.ValueType = RUNNING,
     *,
@@ -204,14 +204,14 @@ WORKER_1 = job_pb2.ReplicaRef(role="worker", index=1)
 
 
 def test_a_restart_without_a_replica_restarts_the_gang():
-    command = restart_command(restarted(job_pb2.PHASE_RUNNING, member(0)), None, "r-1")
+    command = restart_command(restarted(job_pb2.PHASE_RUNNING, gang_replica(0)), None, "r-1")
 
     assert (command.command, command.request_id) == (Command.RESTART, "r-1")
     assert (command.role, command.target) == ("", None)
 
 
 def test_a_restart_of_one_replica_names_it():
-    seen = restarted(job_pb2.PHASE_RUNNING, member(0), member(1))
+    seen = restarted(job_pb2.PHASE_RUNNING, gang_replica(0), gang_replica(1))
     command = restart_command(seen, WORKER_1, "r-1")
 
     assert (command.role, command.target) == ("worker", 1)
@@ -222,16 +222,18 @@ def test_a_restart_of_one_replica_names_it():
 )
 def test_a_job_without_an_allocation_cannot_be_restarted(phase: job_pb2.Phase.ValueType):
     with pytest.raises(NotAvailable, match="job demo has nothing to restart: it is"):
-        restart_command(restarted(phase, member(0)), None, "r-1")
+        restart_command(restarted(phase, gang_replica(0)), None, "r-1")
 
 
-@pytest.mark.parametrize("other", [member(7), member(1, attempt=1), member(1, terminating=True)])
+@pytest.mark.parametrize(
+    "other", [gang_replica(7), gang_replica(1, attempt=1), gang_replica(1, terminating=True)]
+)
 def test_a_replica_outside_the_membership_cannot_be_restarted(other: job_pb2.Replica):
     with pytest.raises(NotAvailable, match="job demo has no replica worker-1 now"):
-        restart_command(restarted(job_pb2.PHASE_RUNNING, member(0), other), WORKER_1, "r-1")
+        restart_command(restarted(job_pb2.PHASE_RUNNING, gang_replica(0), other), WORKER_1, "r-1")
 
 
 def test_a_replica_that_ended_cannot_be_restarted():
-    gone = member(1, job_pb2.REPLICA_STATE_EXITED)
+    gone = gang_replica(1, job_pb2.REPLICA_STATE_EXITED)
     with pytest.raises(NotAvailable, match="replica worker-1 of job demo does not run: it is exited"):
         restart_command(restarted(job_pb2.PHASE_RUNNING, gone), WORKER_1, "r-1")

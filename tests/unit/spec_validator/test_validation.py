@@ -77,20 +77,20 @@ def test_one_invalid_part_rejects_the_whole_document() -> None:
 
 
 def test_the_current_defaults_are_applied_and_recorded() -> None:
-    (verdict,) = validated(submitted(document("train")), GPU_NODES)
+    (event,) = validated(submitted(document("train")), GPU_NODES)
 
-    assert verdict.defaults_version == 3
-    assert verdict.job.roles[0].template.node_selector == {"pool": "gpu"}
-    assert verdict.job.defaults == AppliedDefaults(
+    assert event.defaults_version == 3
+    assert event.job.roles[0].template.node_selector == {"pool": "gpu"}
+    assert event.job.defaults == AppliedDefaults(
         category=Category.EXPERIMENTS, version=3, fields=("worker.node_selector",)
     )
 
 
 def test_without_defaults_nothing_is_applied() -> None:
-    (verdict,) = validated(submitted(document("train")))
+    (event,) = validated(submitted(document("train")))
 
-    assert verdict.defaults_version == 0
-    assert verdict.job.defaults is None
+    assert event.defaults_version == 0
+    assert event.job.defaults is None
 
 
 def test_a_typed_spec_gets_the_defaults_too() -> None:
@@ -115,10 +115,10 @@ def test_a_job_that_the_defaults_make_too_large_is_rejected() -> None:
     role = {"replicas": 100, "command": ["true"], "overrides": overrides}
     applied = msgspec.structs.replace(GPU_NODES, defaults=PlatformDefaults(experiments=large))
 
-    verdict = validate(submitted(document("wide", roles={"worker": role})), applied)
+    result = validate(submitted(document("wide", roles={"worker": role})), applied)
 
-    assert isinstance(verdict, JobRejected)
-    assert "with the platform defaults applied, the job wide is too large" in verdict.problems[0].message
+    assert isinstance(result, JobRejected)
+    assert "with the platform defaults applied, the job wide is too large" in result.problems[0].message
 
 
 @pytest.mark.parametrize(

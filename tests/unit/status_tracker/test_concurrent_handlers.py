@@ -22,9 +22,7 @@ async def run_other_tasks() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_flush_waits_for_writes_of_passed_deadlines(
-    partition: Partition,
-) -> None:
+async def test_a_flush_waits_for_writes_of_passed_deadlines(partition: Partition) -> None:
     """Otherwise the event would be acknowledged without being stored."""
     await partition.submit()
     await partition.validate()

@@ -49,10 +49,7 @@ def waits(code: str) -> events.JobWaiting:
 
 
 PLACED = events.JobPlaced(
-    attempt=1,
-    generation=1,
-    pool="local",
-    replicas=(events.Assignment(role="worker", index=0, node="n1"),),
+    attempt=1, generation=1, pool="local", replicas=(events.Assignment(role="worker", index=0, node="n1"),)
 )
 EVICTED = events.JobEvicted(attempt=1, reason=Reason(code="Preempted"))
 CANCELLED = events.JobFinished(outcome=events.Outcome.CANCELLED, reason=Reason(code="Cancelled"))
