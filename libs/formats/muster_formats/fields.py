@@ -9,7 +9,7 @@ from typing import cast
 
 import msgspec
 
-from muster_formats.arena.jobs import SORTS
+from muster_formats.arena.jobs import SUB_COMMANDS
 from muster_formats.cursor import nearest
 from muster_formats.defaults import DefaultsFields
 from muster_formats.field_types import ListOf, MapOf
@@ -211,7 +211,7 @@ def _documents() -> dict[str, _Document]:
         documents[name] = _Document(one.title, cast("type[Table]", one.table))
     documents["queue"] = _Document("muster.dev/v1 Queue", QueueFields)
     documents["defaults"] = _Document("muster.dev/v1 Defaults", DefaultsFields)
-    for sort in SORTS:
+    for sort in SUB_COMMANDS:
         documents[f"arena/{sort.names[0]}"] = _Document(sort.words, sort.table)
     return documents
 

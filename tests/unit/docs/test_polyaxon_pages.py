@@ -8,7 +8,7 @@ import pytest
 from muster_core.models import Severity
 from muster_formats import parse
 from muster_formats.defaults import parse_defaults
-from muster_formats.polyaxon_v0.env_keys import JobEnvKeys
+from muster_formats.polyaxon_v0.environment import V0JobEnvFields
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 
@@ -32,7 +32,7 @@ def test_the_experiment_is_a_build_and_eleven_replicas() -> None:
 
 def test_every_field_of_the_environment_is_on_the_page() -> None:
     page = (DOCS / "polyaxon-0.md").read_text()
-    assert [key for key in JobEnvKeys.fields() if f"`{key}" not in page and key != "index"] == []
+    assert [key for key in V0JobEnvFields.fields() if f"`{key}" not in page and key != "index"] == []
 
 
 @pytest.mark.parametrize("document", examples("defaults.md"))

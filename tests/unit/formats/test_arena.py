@@ -246,10 +246,10 @@ def test_a_volcano_job_has_a_role_for_each_image() -> None:
         "arena submit volcanojob --name v --task-name part --task-images a,b --task-replicas 2 --min-available 3 --queue q"
     )
     amounts = Resources(cpu=250, memory=128 * MI)
-    made = Template(image="a", requests=amounts, limits=amounts, ports=(Port(name="job-port", number=2222),))
+    role_ = Template(image="a", requests=amounts, limits=amounts, ports=(Port(name="job-port", number=2222),))
     assert job.roles == (
-        role("part-0", 2, made),
-        role("part-1", 2, replace(made, image="b"), min=1),
+        role("part-0", 2, role_),
+        role("part-1", 2, replace(role_, image="b"), min=1),
     )
     assert (job.min_available, job.queue) == (3, "q")
 
@@ -307,8 +307,8 @@ def test_volumes_shared_memory_and_code_are_for_kubernetes() -> None:
     )
     assert spec["imagePullSecrets"] == [{"name": "s"}]
     assert job.roles[0].template.requests == Resources(extended={"rdma/hca": 1})
-    told = {problem.found for problem in parsed.problems if problem.code == "KubernetesOnly"}
-    assert {"--data", "--data-dir", "--sync-mode", "--hostNetwork", "--image-pull-secret"} <= told
+    given = {problem.found for problem in parsed.problems if problem.code == "KubernetesOnly"}
+    assert {"--data", "--data-dir", "--sync-mode", "--hostNetwork", "--image-pull-secret"} <= given
 
 
 def test_devices_of_another_vendor_are_counted() -> None:

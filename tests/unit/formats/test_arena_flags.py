@@ -5,10 +5,10 @@ from msgspec.structs import replace
 
 from muster_core.models import Job
 from muster_formats import parse
+from muster_formats.arena.command_line import flags_of
 from muster_formats.arena.document import split_own
-from muster_formats.arena.jobs import SORTS, Sort
-from muster_formats.arena.kinds import Flag
-from muster_formats.arena.line import flags_of
+from muster_formats.arena.flag_types import Flag
+from muster_formats.arena.jobs import SUB_COMMANDS, SubCommand
 from muster_formats.arena.rows import arena_rows
 from muster_formats.schema import Effect
 
@@ -75,7 +75,7 @@ def value_of(flag: Flag[object]) -> str:
     return "3"
 
 
-def jobs_of(sort: Sort, flags: list[str]) -> tuple[Job, ...]:
+def jobs_of(sort: SubCommand, flags: list[str]) -> tuple[Job, ...]:
     """The jobs of a command line with everything that flags may need, without their warnings."""
     base = ["--name=a"]
     base += (
@@ -89,17 +89,17 @@ def jobs_of(sort: Sort, flags: list[str]) -> tuple[Job, ...]:
     return tuple(replace(job, warnings=()) for job in parsed.jobs)
 
 
-def acted() -> list[tuple[Sort, Flag[object]]]:
+def acted() -> list[tuple[SubCommand, Flag[object]]]:
     return [
         (sort, flag)
-        for sort in SORTS
+        for sort in SUB_COMMANDS
         for flag in {flag.key: flag for flag in flags_of(sort.table).values()}.values()
         if flag.effect in {Effect.SUPPORTED, Effect.KUBERNETES} and flag.key not in UNSEEN
     ]
 
 
 @pytest.mark.parametrize(("sort", "flag"), acted(), ids=lambda one: one.names[0])
-def test_a_flag_that_is_acted_upon_changes_the_job(sort: Sort, flag: Flag[object]) -> None:
+def test_a_flag_that_is_acted_upon_changes_the_job(sort: SubCommand, flag: Flag[object]) -> None:
     needs = NEEDS.get(flag.key, [])
     given = f"{flag.key}={value_of(flag)}" if flag.takes_value else flag.key
     if flag.key in {"--chief", "--evaluator"}:

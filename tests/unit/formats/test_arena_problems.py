@@ -4,9 +4,9 @@ import pytest
 
 from muster_core.models import Problem, RestartPolicy, Severity, Toleration
 from muster_formats import Parsed, parse
+from muster_formats.arena.command_line import flags_of
 from muster_formats.arena.flags import TensorFlowFlags
-from muster_formats.arena.jobs import SORTS, Sort
-from muster_formats.arena.line import flags_of
+from muster_formats.arena.jobs import SUB_COMMANDS, SubCommand
 
 START = "arena submit tf --name=a "
 
@@ -213,8 +213,8 @@ def test_a_flag_without_its_value_says_so() -> None:
     assert (found.code, found.path, found.message) == ("Required", "--gpus", "--gpus needs a value")
 
 
-@pytest.mark.parametrize("sort", SORTS, ids=lambda sort: sort.names[0])
-def test_every_flag_says_what_it_is_for_and_no_name_means_two(sort: Sort) -> None:
+@pytest.mark.parametrize("sort", SUB_COMMANDS, ids=lambda sort: sort.names[0])
+def test_every_flag_says_what_it_is_for_and_no_name_means_two(sort: SubCommand) -> None:
     flags = set(flags_of(sort.table).values())
     assert [flag.key for flag in flags if not flag.doc] == []
     assert len(flags_of(sort.table)) == sum(len(flag.names) for flag in flags)

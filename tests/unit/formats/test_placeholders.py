@@ -6,7 +6,7 @@ import pytest
 
 from muster_formats.cursor import Cursor
 from muster_formats.nodes import Json, YamlNode
-from muster_formats.placeholders import MAX_FILLED, Placeholders
+from muster_formats.polyaxon_v0.parameters import MAX_FILLED, Placeholders
 from muster_formats.problems import Problems
 from muster_formats.source import read_source
 

@@ -20,7 +20,7 @@ from muster_core.models import (
 )
 from muster_formats import parse
 from muster_formats.field_types import ListOf
-from muster_formats.polyaxon_v0.keys import TABLES
+from muster_formats.polyaxon_v0.fields import TABLES
 from muster_formats.schema import Effect, Nested, Table
 
 MI = 2**20

@@ -23,7 +23,7 @@ from muster_core.models import (
     Toleration,
 )
 from muster_formats import parse
-from muster_formats.polyaxon_v1.clusters import JOIN
+from muster_formats.polyaxon_v1.roles import JOIN
 
 GOLDEN = Path(__file__).parents[2] / "golden" / "formats" / "polyaxon_v1"
 MI = 2**20

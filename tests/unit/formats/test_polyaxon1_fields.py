@@ -8,16 +8,16 @@ import yaml
 from muster_core.models import Job, Severity
 from muster_core.models.problem_codes import Code
 from muster_formats import Parsed, parse
-from muster_formats.polyaxon_v1.keys import ComponentKeys, OperationKeys
-from muster_formats.polyaxon_v1.run_keys import (
+from muster_formats.polyaxon_v1.fields import V1ComponentFields, V1OperationFields
+from muster_formats.polyaxon_v1.run_fields import (
     RUN,
-    BoundsKeys,
-    ElasticKeys,
-    EnvironmentKeys,
-    InitKeys,
-    RayReplicaKeys,
-    ReplicaKeys,
-    SchedulingKeys,
+    V1BoundsFields,
+    V1ElasticFields,
+    V1EnvironmentFields,
+    V1InitFields,
+    V1RayReplicaFields,
+    V1ReplicaFields,
+    V1SchedulingFields,
 )
 from muster_formats.schema import Effect, Table
 
@@ -43,19 +43,20 @@ def told(parsed: Parsed) -> list[tuple[str, str]]:
 
 
 PUBLISHED: dict[type[Table], str] = {
-    OperationKeys: """version kind name description tags presets strictParams queue namespace cache termination plugins build hooks
+    V1OperationFields: """version kind name description tags presets strictParams queue namespace cache termination plugins build hooks
         isApproved cost mount schedule events matrix joins dependencies trigger conditions skipOnUpstreamSkip params hubRef dagRef urlRef
         pathRef component patchStrategy isPreset runPatch template""",
-    ComponentKeys: """version kind name description tags presets strictParams queue namespace cache termination plugins build hooks
+    V1ComponentFields: """version kind name description tags presets strictParams queue namespace cache termination plugins build hooks
         isApproved cost mount inputs outputs run template""",
-    EnvironmentKeys: """labels annotations nodeSelector affinity tolerations nodeName serviceAccountName hostAliases securityContext
+    V1EnvironmentFields: """labels annotations nodeSelector affinity tolerations nodeName serviceAccountName hostAliases securityContext
         imagePullSecrets hostNetwork hostPID dnsPolicy dnsConfig schedulerName priorityClassName priority restartPolicy""",
-    InitKeys: """artifacts paths git dockerfile file tensorboard lineageRef modelRef artifactRef connection path container""",
-    ReplicaKeys: "replicas environment connections volumes init sidecars container",
-    RayReplicaKeys: """replicas minReplicas maxReplicas rayStartParams environment connections volumes init sidecars container""",
-    SchedulingKeys: "minAvailable queue minResources priorityClass scheduleTimeoutSeconds",
-    BoundsKeys: "minReplicas maxReplicas maxRestarts Metrics",
-    ElasticKeys: """minReplicas maxReplicas rdvzBackend rdvzPort rdvzHost rdvzId rdvzConf standalone nProcPerNode maxRestarts Metrics""",
+    V1InitFields: """artifacts paths git dockerfile file tensorboard lineageRef modelRef artifactRef connection path container""",
+    V1ReplicaFields: "replicas environment connections volumes init sidecars container",
+    V1RayReplicaFields: """replicas minReplicas maxReplicas rayStartParams environment connections volumes init sidecars container""",
+    V1SchedulingFields: "minAvailable queue minResources priorityClass scheduleTimeoutSeconds",
+    V1BoundsFields: "minReplicas maxReplicas maxRestarts Metrics",
+    V1ElasticFields: """minReplicas maxReplicas rdvzBackend rdvzPort rdvzHost rdvzId rdvzConf standalone nProcPerNode
+        maxRestarts Metrics""",
 }
 PUBLISHED_RUNS = {
     "job": "kind environment connections volumes init sidecars container",
@@ -82,7 +83,7 @@ def nested(table: type[Table], key: str) -> type[Table]:
 
 
 def published() -> list[tuple[type[Table], str]]:
-    tables = {nested(ComponentKeys, key): fields for key, fields in PUBLISHED_PARTS.items()}
+    tables = {nested(V1ComponentFields, key): fields for key, fields in PUBLISHED_PARTS.items()}
     runs = {RUN.tables[kind].table: fields for kind, fields in PUBLISHED_RUNS.items()}
     return [
         (table, field)
@@ -99,7 +100,7 @@ def test_every_published_field_is_known_and_described(table: type[Table], key: s
 
 
 @pytest.mark.parametrize(
-    "key", [key for key, field in EnvironmentKeys.fields().items() if field.effect is Effect.KUBERNETES]
+    "key", [key for key, field in V1EnvironmentFields.fields().items() if field.effect is Effect.KUBERNETES]
 )
 def test_what_is_for_kubernetes_is_kept_and_said(key: str) -> None:
     values: dict[str, Any] = {"imagePullSecrets": ["a"], "serviceAccountName": "sa"}
@@ -109,7 +110,7 @@ def test_what_is_for_kubernetes_is_kept_and_said(key: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "key", [key for key, field in EnvironmentKeys.fields().items() if field.effect is Effect.IGNORED]
+    "key", [key for key, field in V1EnvironmentFields.fields().items() if field.effect is Effect.IGNORED]
 )
 def test_what_muster_decides_is_left_out_and_said(key: str) -> None:
     parsed = component({**JOB, "environment": {key: "x"}})

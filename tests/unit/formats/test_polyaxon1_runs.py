@@ -13,7 +13,7 @@ import yaml
 from muster_core.models import Job, Severity
 from muster_core.models.problem_codes import Code
 from muster_formats import Parsed, parse
-from muster_formats.polyaxon_v1.clusters import JOIN
+from muster_formats.polyaxon_v1.roles import JOIN
 
 CONTAINER: dict[str, Any] = {"image": "foo", "command": ["train"]}
 JOB: dict[str, Any] = {"kind": "job", "container": CONTAINER}

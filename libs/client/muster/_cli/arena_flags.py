@@ -7,9 +7,9 @@ from collections.abc import Sequence
 import click
 
 from muster_formats.arena import PROGRAMS
+from muster_formats.arena.command_line import flags_of
 from muster_formats.arena.document import split_own
-from muster_formats.arena.jobs import SORTS, Sort
-from muster_formats.arena.line import flags_of
+from muster_formats.arena.jobs import SUB_COMMANDS, SubCommand
 from muster_formats.schema import Effect
 from muster_formats.shell_words import join_words
 
@@ -49,12 +49,12 @@ def document_of(words: Sequence[str]) -> str:
     return line if words[0] in PROGRAMS else f"{PROGRAMS[-1]} submit {line}"
 
 
-def _sort_of(words: Sequence[str]) -> Sort | None:
+def _sort_of(words: Sequence[str]) -> SubCommand | None:
     plain = next((word for word in words if word not in {*PROGRAMS, "submit"}), "")
-    return next((sort for sort in SORTS if plain in sort.names), None)
+    return next((sort for sort in SUB_COMMANDS if plain in sort.names), None)
 
 
-def _help_of(sort: Sort, ctx: click.Context) -> str:
+def _help_of(sort: SubCommand, ctx: click.Context) -> str:
     formatter = ctx.make_formatter()
     formatter.write_usage(f"muster submit {sort.names[0]}", "FLAGS... COMMAND...")
     flags = {flag.key: flag for flag in flags_of(sort.table).values() if not flag.rejected}

@@ -14,11 +14,10 @@ from typing import cast
 from muster_core.models import Job
 from muster_core.models.problem_codes import Code
 from muster_formats.arena import PROGRAMS
-from muster_formats.arena.board import board_of
+from muster_formats.arena.command_line import ArenaCommand, flags_of, read_flags, skip_globals
 from muster_formats.arena.flags import CommonFlags, GlobalFlags
-from muster_formats.arena.jobs import SORTS, Sort
-from muster_formats.arena.line import Line, flags_of, read_flags, skip_globals
-from muster_formats.arena.parts import NAME
+from muster_formats.arena.jobs import SUB_COMMANDS, SubCommand, board_of
+from muster_formats.arena.replicas import NAME
 from muster_formats.cursor import Cursor, nearest
 from muster_formats.locations import FieldLocations, JobField
 from muster_formats.problems import Problems, SourceLocation, shown
@@ -74,13 +73,13 @@ def read_arena(cursor: Cursor, given: ReadContext) -> tuple[Job, ...]:
     if verb is None or verb.text != _SUBMIT:
         _refuse_verb(program, verb, problems)
         return ()
-    between, rest = skip_globals(words_after[1:])
-    sort, rest = _sort_of(verb, rest, [*between], problems)
+    with_bounds, rest = skip_globals(words_after[1:])
+    sort, rest = _sort_of(verb, rest, [*with_bounds], problems)
     if sort is None:
         return ()
-    line = Line(cursor.location, problems, sort.words)
-    read_flags(line, [*before, *between, *rest], sort.table)
-    return _jobs(line, sort, given)
+    command_line = ArenaCommand(cursor.location, problems, sort.words)
+    read_flags(command_line, [*before, *with_bounds, *rest], sort.table)
+    return _jobs(command_line, sort, given)
 
 
 FORMAT = Format(name=NAME, version=NAME, kind=_SUBMIT, read=read_arena, version_key="")
@@ -93,8 +92,8 @@ def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str],
 
     Words after the start of an unquoted command, or after ``--``, belong to the command.
     """
-    flags = {name: flag for sort in SORTS for name, flag in flags_of(sort.table).items()}
-    sorts = {name for sort in SORTS for name in sort.names}
+    flags = {name: flag for sort in SUB_COMMANDS for name, flag in flags_of(sort.table).items()}
+    sorts = {name for sort in SUB_COMMANDS for name in sort.names}
     mine: list[str] = []
     others: list[str] = []
     begun = False
@@ -122,29 +121,29 @@ def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str],
     return mine, others
 
 
-def _jobs(line: Line, sort: Sort, given: ReadContext) -> tuple[Job, ...]:
-    places = FieldLocations(line.location)
-    places.record(JobField("name"), line.missing_spot("--name"))
-    if cursor := next(iter(line.flags.get("--name", [])), None):
-        places.record(JobField("name"), cursor.location)
-    places.record(JobField("queue"), line.spot_of(CommonFlags.queue), CommonFlags.queue.key)
-    job = sort.read(line, given, places)
-    apply_rules(job, places, line.problems, given.limits)
-    board = board_of(line, job)
+def _jobs(command_line: ArenaCommand, sort: SubCommand, given: ReadContext) -> tuple[Job, ...]:
+    locations = FieldLocations(command_line.location)
+    locations.record(JobField("name"), command_line.missing_location("--name"))
+    if cursor := next(iter(command_line.flags.get("--name", [])), None):
+        locations.record(JobField("name"), cursor.location)
+    locations.record(JobField("queue"), command_line.location_of(CommonFlags.queue), CommonFlags.queue.key)
+    job = sort.read(command_line, given, locations)
+    apply_rules(job, locations, command_line.problems, given.limits)
+    board = board_of(command_line, job)
     if board:
-        apply_rules(board, places, line.problems, given.limits)
+        apply_rules(board, locations, command_line.problems, given.limits)
     return (job, board) if board else (job,)
 
 
 def _sort_of(
-    verb: Word, rest: list[Word], between: list[Word], problems: Problems
-) -> tuple[Sort | None, list[Word]]:
+    verb: Word, rest: list[Word], with_bounds: list[Word], problems: Problems
+) -> tuple[SubCommand | None, list[Word]]:
     """Return the sub-command and the words after it."""
-    named = {name: sort for sort in SORTS for name in sort.names}
+    named = {name: sort for sort in SUB_COMMANDS for name in sort.names}
     first = rest[0] if rest else None
     if first and first.text in named:
         return named[first.text], rest[1:]
-    words = [*between, *rest]
+    words = [*with_bounds, *rest]
     for at, word in enumerate(words):
         name, sign, value = word.text.partition("=")
         if name == GlobalFlags.mode.key:
@@ -170,29 +169,29 @@ def _refuse_mode(word: Word, mode: str, problems: Problems) -> None:
 
 
 def _refuse_sort(verb: Word, first: Word | None, problems: Problems) -> None:
-    names = [sort.names[0] for sort in SORTS]
+    names = [sort.names[0] for sort in SUB_COMMANDS]
     at = verb if first is None or first.text.startswith("-") else first
     spot = SourceLocation(path=_SUBMIT, line=at.line, column=at.column)
     allowed = ", ".join(names)
-    said = at.text if at is not verb else ""
+    given = at.text if at is not verb else ""
     for name, (*others, why) in _NOT_SORTS.items():
-        if said in (name, *others):
-            message = f"arena submit {said} is not supported: {why}"
+        if given in (name, *others):
+            message = f"arena submit {given} is not supported: {why}"
             problems.add(
-                Code.UNSUPPORTED, spot, message, found=said, allowed=allowed, fix=f"submit one of {allowed}"
+                Code.UNSUPPORTED, spot, message, found=given, allowed=allowed, fix=f"submit one of {allowed}"
             )
             return
-    near = nearest(said, [name for sort in SORTS for name in sort.names]) if said else ""
-    message = f"{shown(said)} is not a kind of job" if said else f"{_SUBMIT} is missing the kind of job"
+    near = nearest(given, [name for sort in SUB_COMMANDS for name in sort.names]) if given else ""
+    message = f"{shown(given)} is not a kind of job" if given else f"{_SUBMIT} is missing the kind of job"
     fix = f"did you mean {near}?" if near else f"write {_SUBMIT} {names[0]}, or another kind"
-    problems.add(Code.UNSUPPORTED_KIND, spot, message, found=said, allowed=allowed, fix=fix)
+    problems.add(Code.UNSUPPORTED_KIND, spot, message, found=given, allowed=allowed, fix=fix)
 
 
 def _refuse_verb(program: Word, verb: Word | None, problems: Problems) -> None:
     at = verb or program
     spot = SourceLocation(path=program.text, line=at.line, column=at.column)
-    said = f"{program.text} {verb.text}" if verb else program.text
+    given = f"{program.text} {verb.text}" if verb else program.text
     why = _NOT_SUBMIT.get(verb.text, "") if verb and program.text == NAME else ""
-    message = f"{shown(said)} is not supported: {why}" if why else f"{shown(said)} submits nothing"
+    message = f"{shown(given)} is not supported: {why}" if why else f"{shown(given)} submits nothing"
     fix = "" if why else f"write {NAME} {_SUBMIT} tfjob --name=..."
-    problems.add(Code.UNSUPPORTED, spot, message, found=shown(said), allowed=f"{NAME} {_SUBMIT}", fix=fix)
+    problems.add(Code.UNSUPPORTED, spot, message, found=shown(given), allowed=f"{NAME} {_SUBMIT}", fix=fix)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from muster_core.models import CleanPodPolicy, RestartPolicy
 from muster_core.quantities import MAX_SECONDS, parse_bytes, parse_cpu
-from muster_formats.arena.kinds import (
+from muster_formats.arena.flag_types import (
     ClaimMount,
     Count,
     Flag,

@@ -1,4 +1,4 @@
-"""Arena's sub-commands: the roles of each kind of job, and the flags that apply to each role."""
+"""Arena's sub-commands: the roles of each kind of job, the flags that apply to each role, and ``--tensorboard`` as a second job."""
 
 from __future__ import annotations
 
@@ -8,16 +8,21 @@ from dataclasses import dataclass, replace
 import msgspec
 
 from muster_core.models import (
+    Category,
     CleanPodPolicy,
     Framework,
     FrameworkOptions,
     Job,
+    JobKind,
     Port,
     RestartPolicy,
     Role,
     RunPolicy,
+    SuccessPolicy,
 )
 from muster_core.models.problem_codes import Code
+from muster_formats.arena.command_line import ArenaCommand
+from muster_formats.arena.flag_types import Flag
 from muster_formats.arena.flags import (
     CommonFlags,
     ElasticFlags,
@@ -28,20 +33,22 @@ from muster_formats.arena.flags import (
     TensorFlowFlags,
     VolcanoFlags,
 )
-from muster_formats.arena.line import Line
-from muster_formats.arena.parts import (
-    between,
+from muster_formats.arena.replicas import (
+    NAME,
+    Replica,
     command_of,
     every_replica,
     job_of,
-    note_role,
+    mounts_on_launcher,
     port_of,
+    record_role_locations,
     restart_policy,
     role_of,
     run_policy,
+    template,
+    with_bounds,
+    worker_count,
 )
-from muster_formats.arena.replicas import Replica, mounts_on_launcher, template, worker_count
-from muster_formats.arena.tensorflow import read_tensorflow
 from muster_formats.locations import FieldLocations, JobField
 from muster_formats.registry import ReadContext
 from muster_formats.rules import MAX_ROLES
@@ -53,12 +60,12 @@ _FAILURES = 6
 
 
 @dataclass(frozen=True)
-class Sort:
+class SubCommand:
     """A sub-command of ``submit``: its names (the first is canonical), its flags, and its reader."""
 
     names: tuple[str, ...]
     table: type[Table]
-    read: Callable[[Line, ReadContext, FieldLocations], Job]
+    read: Callable[[ArenaCommand, ReadContext, FieldLocations], Job]
 
     @property
     def words(self) -> str:
@@ -66,156 +73,370 @@ class Sort:
         return f"arena submit {self.names[0]}"
 
 
-def read_pytorch(line: Line, given: ReadContext, places: FieldLocations) -> Job:
+def read_pytorch(command_line: ArenaCommand, given: ReadContext, locations: FieldLocations) -> Job:
     """Read ``pytorchjob``: a master, which counts as one of the workers, and the other workers."""
     flags = PyTorchFlags
-    workers = line.get(flags.workers)
+    workers = command_line.get(flags.workers)
     count = 1 if workers is None else workers
-    if count == 0 and (cursor := line.at(flags.workers)):
+    if count == 0 and (cursor := command_line.at(flags.workers)):
         cursor.error(
             Code.OUT_OF_RANGE,
             "must be at least 1: the master is one of the workers",
             fix="write --workers=1",
         )
-    replica = replace(every_replica(line, "pytorch"), port=port_of(Framework.PYTORCH, None))
-    made = template(line, replica)
-    roles = [role_of("master", 1, made, restart_policy(line))]
+    replica = replace(every_replica(command_line, "pytorch"), port=port_of(Framework.PYTORCH, None))
+    base = template(command_line, replica)
+    roles = [role_of("master", 1, base, restart_policy(command_line))]
     if count > 1:
-        roles.append(role_of("worker", count - 1, made, restart_policy(line)))
+        roles.append(role_of("worker", count - 1, base, restart_policy(command_line)))
     for role in roles:
-        note_role(line, places, role.name, replicas=flags.workers)
-    places.record(JobField("processes"), line.spot_of(flags.nproc_per_node), flags.nproc_per_node.key)
-    run = msgspec.structs.replace(
-        run_policy(line, CleanPodPolicy.RUNNING), queue_deadline_s=line.get(flags.starting_timeout) or None
+        record_role_locations(command_line, locations, role.name, replicas=flags.workers)
+    locations.record(
+        JobField("processes"), command_line.location_of(flags.nproc_per_node), flags.nproc_per_node.key
     )
-    options = FrameworkOptions(processes=line.get(flags.nproc_per_node) or "")
-    return msgspec.structs.replace(job_of(line, given, Framework.PYTORCH, tuple(roles), run), options=options)
+    run = msgspec.structs.replace(
+        run_policy(command_line, CleanPodPolicy.RUNNING),
+        queue_deadline_s=command_line.get(flags.starting_timeout) or None,
+    )
+    options = FrameworkOptions(processes=command_line.get(flags.nproc_per_node) or "")
+    return msgspec.structs.replace(
+        job_of(command_line, given, Framework.PYTORCH, tuple(roles), run), options=options
+    )
 
 
-def read_mpi(line: Line, given: ReadContext, places: FieldLocations) -> Job:
+def read_mpi(command_line: ArenaCommand, given: ReadContext, locations: FieldLocations) -> Job:
     """Read ``mpijob``: a launcher that runs the command, and the workers."""
-    roles = _launched(line, places, "mpi", mounts=mounts_on_launcher(line))
-    return job_of(line, given, Framework.MPI, roles, run_policy(line, CleanPodPolicy.NONE))
+    roles = _launched(command_line, locations, "mpi", mounts=mounts_on_launcher(command_line))
+    return job_of(command_line, given, Framework.MPI, roles, run_policy(command_line, CleanPodPolicy.NONE))
 
 
-def read_horovod(line: Line, given: ReadContext, places: FieldLocations) -> Job:
+def read_horovod(command_line: ArenaCommand, given: ReadContext, locations: FieldLocations) -> Job:
     """Read ``horovodjob``: as MPI, with Horovod's environment."""
-    roles = _launched(line, places, "horovod", mounts=True)
-    return job_of(line, given, Framework.HOROVOD, roles, run_policy(line, CleanPodPolicy.RUNNING))
+    roles = _launched(command_line, locations, "horovod", mounts=True)
+    return job_of(
+        command_line, given, Framework.HOROVOD, roles, run_policy(command_line, CleanPodPolicy.RUNNING)
+    )
 
 
-def read_elastic(line: Line, given: ReadContext, places: FieldLocations) -> Job:
+def read_elastic(command_line: ArenaCommand, given: ReadContext, locations: FieldLocations) -> Job:
     """Read ``etjob``: elastic Horovod with bounds for its workers."""
     flags = ElasticFlags
-    count = worker_count(line)
-    low, high = line.get(flags.min_workers), line.get(flags.max_workers)
+    count = worker_count(command_line)
+    low, high = command_line.get(flags.min_workers), command_line.get(flags.max_workers)
     bounds = {
         "minWorkers": str(count if low is None else low),
         "maxWorkers": str(count if high is None else high),
     }
-    launcher, worker = _launched(line, places, "et", mounts=True, tell=bounds)
-    note_role(line, places, "worker", replicas=flags.workers, min=flags.min_workers, max=flags.max_workers)
-    restart = restart_policy(line)
+    launcher, worker = _launched(command_line, locations, "et", mounts=True, extra_env=bounds)
+    record_role_locations(
+        command_line,
+        locations,
+        "worker",
+        replicas=flags.workers,
+        min=flags.min_workers,
+        max=flags.max_workers,
+    )
+    restart = restart_policy(command_line)
     roles = (
-        msgspec.structs.replace(launcher, restart_policy=line.get(flags.job_restart_policy) or restart),
         msgspec.structs.replace(
-            between(worker, low, high), restart_policy=line.get(flags.worker_restart_policy) or restart
+            launcher, restart_policy=command_line.get(flags.job_restart_policy) or restart
+        ),
+        msgspec.structs.replace(
+            with_bounds(worker, low, high),
+            restart_policy=command_line.get(flags.worker_restart_policy) or restart,
         ),
     )
-    failures = line.get(flags.job_backoff_limit)
+    failures = command_line.get(flags.job_backoff_limit)
     run = msgspec.structs.replace(
-        run_policy(line, CleanPodPolicy.RUNNING),
-        queue_deadline_s=line.get(flags.max_wait_time) or None,
-        backoff_limit=(line.get(flags.retry) or _FAILURES) if failures is None else failures,
+        run_policy(command_line, CleanPodPolicy.RUNNING),
+        queue_deadline_s=command_line.get(flags.max_wait_time) or None,
+        backoff_limit=(command_line.get(flags.retry) or _FAILURES) if failures is None else failures,
     )
-    return job_of(line, given, Framework.HOROVOD, roles, run)
+    return job_of(command_line, given, Framework.HOROVOD, roles, run)
 
 
-def read_standalone(line: Line, given: ReadContext, places: FieldLocations) -> Job:
+def read_standalone(command_line: ArenaCommand, given: ReadContext, locations: FieldLocations) -> Job:
     """Read ``standalonejob``: independent workers."""
-    count = line.get(CommonFlags.workers)
-    made = template(line, every_replica(line, "worker"))
-    note_role(line, places, "worker", replicas=CommonFlags.workers)
-    roles = (role_of("worker", 1 if count is None else count, made, restart_policy(line)),)
-    return job_of(line, given, Framework.PLAIN, roles, run_policy(line, CleanPodPolicy.RUNNING))
+    count = command_line.get(CommonFlags.workers)
+    base = template(command_line, every_replica(command_line, "worker"))
+    record_role_locations(command_line, locations, "worker", replicas=CommonFlags.workers)
+    roles = (role_of("worker", 1 if count is None else count, base, restart_policy(command_line)),)
+    return job_of(
+        command_line, given, Framework.PLAIN, roles, run_policy(command_line, CleanPodPolicy.RUNNING)
+    )
 
 
-def read_volcano(line: Line, given: ReadContext, places: FieldLocations) -> Job:
+def read_volcano(command_line: ArenaCommand, given: ReadContext, locations: FieldLocations) -> Job:
     """Read ``volcanojob``: one role for each image."""
     flags = VolcanoFlags
-    images = [image for value in line.all(flags.task_images) for image in value.split(",") if image]
+    images = [image for value in command_line.all(flags.task_images) for image in value.split(",") if image]
     if not images:
-        spot = line.missing_spot(flags.task_images.key)
-        line.problems.add(
+        spot = command_line.missing_location(flags.task_images.key)
+        command_line.problems.add(
             Code.REQUIRED, spot, "a volcanojob needs images", fix=f"add {flags.task_images.key}=IMAGE,IMAGE"
         )
-    if len(images) > MAX_ROLES and (cursor := line.at(flags.task_images)):
+    if len(images) > MAX_ROLES and (cursor := command_line.at(flags.task_images)):
         words = f"the job would have {len(images)} roles, which is too many"
         cursor.error(Code.OUT_OF_RANGE, words, found=str(len(images)), allowed=f"at most {MAX_ROLES}")
         images = images[:1]
-    count, name = line.get(flags.task_replicas) or 1, line.get(flags.task_name) or "task"
-    number = line.get(flags.task_port)
+    count, name = command_line.get(flags.task_replicas) or 1, command_line.get(flags.task_name) or "task"
+    number = command_line.get(flags.task_port)
     replica = Replica(
         container=name,
         image="",
-        command=command_of(line),
-        cpu=line.get(flags.task_cpu) or _TASK_CPU,
-        memory=line.get(flags.task_memory) or _TASK_MEMORY,
+        command=command_of(command_line),
+        cpu=command_line.get(flags.task_cpu) or _TASK_CPU,
+        memory=command_line.get(flags.task_memory) or _TASK_MEMORY,
         port=Port(name="job-port", number=number or _TASK_PORT),
         mounts=False,
         works=False,
     )
-    floor = line.get(flags.min_available) or 1
+    floor = command_line.get(flags.min_available) or 1
     left = floor
     roles: list[Role] = []
     for index, image in enumerate(images):
-        made = role_of(
-            f"{name}-{index}", count, template(line, replace(replica, image=image)), RestartPolicy.NEVER
+        base = role_of(
+            f"{name}-{index}",
+            count,
+            template(command_line, replace(replica, image=image)),
+            RestartPolicy.NEVER,
         )
-        roles.append(msgspec.structs.replace(made, min=min(count, left)))
+        roles.append(msgspec.structs.replace(base, min=min(count, left)))
         left -= roles[-1].min
-        note_role(line, places, made.name, replicas=flags.task_replicas)
-    places.record(JobField("min_available"), line.spot_of(flags.min_available), flags.min_available.key)
-    job = job_of(line, given, Framework.PLAIN, tuple(roles), RunPolicy(backoff_limit=0))
+        record_role_locations(command_line, locations, base.name, replicas=flags.task_replicas)
+    locations.record(
+        JobField("min_available"), command_line.location_of(flags.min_available), flags.min_available.key
+    )
+    job = job_of(command_line, given, Framework.PLAIN, tuple(roles), RunPolicy(backoff_limit=0))
     return msgspec.structs.replace(job, min_available=floor)
 
 
-SORTS = (
-    Sort(("tfjob", "tf"), TensorFlowFlags, read_tensorflow),
-    Sort(("pytorchjob", "pytorch", "py"), PyTorchFlags, read_pytorch),
-    Sort(("mpijob", "mpi", "mj"), MPIFlags, read_mpi),
-    Sort(("horovodjob", "horovod", "hj"), HorovodFlags, read_horovod),
-    Sort(("etjob", "et"), ElasticFlags, read_elastic),
-    Sort(("standalonejob", "standalone", "sj"), StandaloneFlags, read_standalone),
-    Sort(("volcanojob", "volcano", "vj"), VolcanoFlags, read_volcano),
-)
-"""Every supported sub-command."""
-
-
 def _launched(
-    line: Line,
-    places: FieldLocations,
+    command_line: ArenaCommand,
+    locations: FieldLocations,
     container: str,
     *,
     mounts: bool,
-    tell: Mapping[str, str] | None = None,
+    extra_env: Mapping[str, str] | None = None,
 ) -> tuple[Role, Role]:
     """Return a launcher with the command and without GPUs, and the workers."""
     flags = ElasticFlags
-    every = replace(every_replica(line, container), tell=tell or {})
-    selector = line.map(flags.launcher_selector) or every.selector
+    every = replace(every_replica(command_line, container), extra_env=extra_env or {})
+    selector = command_line.map(flags.launcher_selector) or every.selector
     launcher = replace(
         every,
         gpus=0,
         devices={},
         selector=selector,
         mounts=mounts,
-        annotations=line.map(flags.launcher_annotation),
+        annotations=command_line.map(flags.launcher_annotation),
     )
     still = () if every.image else _KEEP_STILL
-    worker = replace(every, command=still, annotations=line.map(flags.worker_annotation))
-    note_role(line, places, "worker", replicas=flags.workers)
+    worker = replace(every, command=still, annotations=command_line.map(flags.worker_annotation))
+    record_role_locations(command_line, locations, "worker", replicas=flags.workers)
     return (
-        role_of("launcher", 1, template(line, launcher), restart_policy(line)),
-        role_of("worker", worker_count(line), template(line, worker), restart_policy(line)),
+        role_of("launcher", 1, template(command_line, launcher), restart_policy(command_line)),
+        role_of(
+            "worker", worker_count(command_line), template(command_line, worker), restart_policy(command_line)
+        ),
     )
+
+
+_FLAGS = TensorFlowFlags
+_ALL_WORKERS = "AllWorkers"
+
+
+@dataclass(frozen=True, kw_only=True)
+class _RoleFlags:
+    """The flags of one role."""
+
+    image: Flag[str]
+    cpu: Flag[str]
+    cpu_limit: Flag[str]
+    memory: Flag[str]
+    memory_limit: Flag[str]
+    port: Flag[int]
+    selector: Flag[tuple[str, str]]
+
+    def replica(self, command_line: ArenaCommand, base: Replica) -> Replica:
+        """Build a replica of the role; absent values come from the job's flags."""
+        return replace(
+            base,
+            image=command_line.get(self.image) or base.image,
+            cpu=command_line.get(self.cpu) or "",
+            cpu_limit=command_line.get(self.cpu_limit) or "",
+            memory=command_line.get(self.memory) or "",
+            memory_limit=command_line.get(self.memory_limit) or "",
+            port=port_of(Framework.TENSORFLOW, command_line.get(self.port)),
+            selector=command_line.map(self.selector) or command_line.map(CommonFlags.selector),
+        )
+
+    def warn(self, command_line: ArenaCommand, role: str) -> None:
+        """Warn about flags of a role that the job does not have."""
+        amounts = (self.cpu.key, self.cpu_limit.key, self.memory.key, self.memory_limit.key)
+        for key in (self.image.key, *amounts, self.port.key, self.selector.key):
+            if cursor := command_line.at_key(key):
+                cursor.warn_ignored(key, f"the job has no {role}")
+
+
+_WORKER = _RoleFlags(
+    image=_FLAGS.worker_image,
+    cpu=_FLAGS.worker_cpu,
+    cpu_limit=_FLAGS.worker_cpu_limit,
+    memory=_FLAGS.worker_memory,
+    memory_limit=_FLAGS.worker_memory_limit,
+    port=_FLAGS.worker_port,
+    selector=_FLAGS.worker_selector,
+)
+_PS = _RoleFlags(
+    image=_FLAGS.ps_image,
+    cpu=_FLAGS.ps_cpu,
+    cpu_limit=_FLAGS.ps_cpu_limit,
+    memory=_FLAGS.ps_memory,
+    memory_limit=_FLAGS.ps_memory_limit,
+    port=_FLAGS.ps_port,
+    selector=_FLAGS.ps_selector,
+)
+_CHIEF = _RoleFlags(
+    image=_FLAGS.chief_image,
+    cpu=_FLAGS.chief_cpu,
+    cpu_limit=_FLAGS.chief_cpu_limit,
+    memory=_FLAGS.chief_memory,
+    memory_limit=_FLAGS.chief_memory_limit,
+    port=_FLAGS.chief_port,
+    selector=_FLAGS.chief_selector,
+)
+_EVALUATOR = _RoleFlags(
+    image=_FLAGS.evaluator_image,
+    cpu=_FLAGS.evaluator_cpu,
+    cpu_limit=_FLAGS.evaluator_cpu_limit,
+    memory=_FLAGS.evaluator_memory,
+    memory_limit=_FLAGS.evaluator_memory_limit,
+    port=_FLAGS.evaluator_port,
+    selector=_FLAGS.evaluator_selector,
+)
+
+
+def read_tensorflow(command_line: ArenaCommand, given: ReadContext, locations: FieldLocations) -> Job:
+    """Read a ``tfjob``."""
+    shared = Replica(
+        container="tensorflow",
+        image=command_line.get(_FLAGS.image) or "",
+        command=command_of(command_line),
+        gpus=command_line.get(_FLAGS.gpus) or 0,
+        devices=command_line.map(_FLAGS.device),
+    )
+    # In Arena, a job that sets only the workers' image runs it in every role.
+    base = replace(shared, image=shared.image or command_line.get(_FLAGS.worker_image) or "")
+    workers = replace(base, image=command_line.get(_FLAGS.worker_image) or base.image)
+    servers = replace(base, gpus=command_line.get(_FLAGS.ps_gpus) or 0, devices={})
+    counts = (
+        ("ps", _PS, servers, command_line.get(_FLAGS.ps) or 0),
+        ("worker", _WORKER, workers, worker_count(command_line)),
+        ("chief", _CHIEF, workers, int(command_line.get(_FLAGS.chief) or False)),
+        ("evaluator", _EVALUATOR, workers, int(command_line.get(_FLAGS.evaluator) or False)),
+    )
+    roles: list[Role] = []
+    for name, own, replica, count in counts:
+        if count:
+            roles.append(
+                role_of(
+                    name,
+                    count,
+                    template(command_line, own.replica(command_line, replica)),
+                    restart_policy(command_line),
+                )
+            )
+        else:
+            own.warn(command_line, name)
+    record_role_locations(command_line, locations, "ps", replicas=_FLAGS.ps)
+    record_role_locations(
+        command_line,
+        locations,
+        "worker",
+        replicas=_FLAGS.workers,
+        min=_FLAGS.min_workers,
+        max=_FLAGS.max_workers,
+    )
+    job = job_of(
+        command_line,
+        given,
+        Framework.TENSORFLOW,
+        _bounded(command_line, roles),
+        run_policy(command_line, CleanPodPolicy.RUNNING),
+    )
+    all_workers = command_line.get(_FLAGS.success_policy) == _ALL_WORKERS
+    run = msgspec.structs.replace(
+        job.run,
+        queue_deadline_s=command_line.get(_FLAGS.starting_timeout) or None,
+        success_policy=SuccessPolicy.ALL_WORKERS if all_workers else SuccessPolicy.DEFAULT,
+    )
+    options = FrameworkOptions(evaluator_in_cluster=command_line.get(_FLAGS.evaluator) or False)
+    return msgspec.structs.replace(job, run=run, options=options)
+
+
+def _bounded(command_line: ArenaCommand, roles: list[Role]) -> tuple[Role, ...]:
+    low, high = command_line.get(_FLAGS.min_workers), command_line.get(_FLAGS.max_workers)
+    return tuple(with_bounds(role, low, high) if role.name == "worker" else role for role in roles)
+
+
+_LOGS = "/training_logs"
+_BOARD, _BOARD_IMAGE, _BOARD_PORT = "tensorboard", "tensorflow/tensorflow", 6006
+
+
+def board_of(command_line: ArenaCommand, job: Job) -> Job | None:
+    """Return the TensorBoard service, if ``--tensorboard`` is given."""
+    if CommonFlags.tensorboard.key not in command_line.flags or not command_line.get(CommonFlags.tensorboard):
+        for flag in (CommonFlags.tensorboard_image, CommonFlags.logdir):
+            if cursor := command_line.at(flag):
+                cursor.warn_ignored(
+                    flag.key, f"it applies to {CommonFlags.tensorboard.key}, which is not given"
+                )
+        return None
+    logs = command_line.get(CommonFlags.logdir) or _LOGS
+    trains = bool(job.roles) and any(role.template.image for role in job.roles)
+    if (
+        trains
+        and not any(logs.startswith(mount.path) for mount in command_line.all(CommonFlags.data))
+        and logs.startswith("/")
+    ):
+        words = f"{logs} is not in a volume of --data: on Kubernetes TensorBoard cannot read what the replicas write there"
+        command_line.problems.warn(
+            Code.KUBERNETES_ONLY,
+            command_line.location_of(CommonFlags.logdir),
+            words,
+            fix="mount a volume there with --data",
+        )
+    replica = Replica(
+        container=_BOARD,
+        image=command_line.get(CommonFlags.tensorboard_image) or (_BOARD_IMAGE if trains else ""),
+        command=("tensorboard", f"--logdir={logs}", "--bind_all", "--port=$(MUSTER_PORT)"),
+        port=Port(name="http", number=_BOARD_PORT),
+        selector=command_line.map(CommonFlags.selector),
+        works=False,
+    )
+    role = role_of(_BOARD, 1, template(command_line, replica), RestartPolicy.ON_FAILURE)
+    return Job(
+        name=f"{job.name}-{_BOARD}" if job.name else "",
+        namespace=job.namespace,
+        queue=job.queue,
+        labels=job.labels,
+        annotations=job.annotations,
+        kind=JobKind.SERVICE,
+        category=Category.JOBS,
+        format=NAME,
+        roles=(role,),
+        run=RunPolicy(clean_pod_policy=CleanPodPolicy.ALL),
+    )
+
+
+SUB_COMMANDS = (
+    SubCommand(("tfjob", "tf"), TensorFlowFlags, read_tensorflow),
+    SubCommand(("pytorchjob", "pytorch", "py"), PyTorchFlags, read_pytorch),
+    SubCommand(("mpijob", "mpi", "mj"), MPIFlags, read_mpi),
+    SubCommand(("horovodjob", "horovod", "hj"), HorovodFlags, read_horovod),
+    SubCommand(("etjob", "et"), ElasticFlags, read_elastic),
+    SubCommand(("standalonejob", "standalone", "sj"), StandaloneFlags, read_standalone),
+    SubCommand(("volcanojob", "volcano", "vj"), VolcanoFlags, read_volcano),
+)
+"""Every supported sub-command."""

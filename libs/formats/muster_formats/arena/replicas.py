@@ -1,9 +1,4 @@
-"""Turn the flags of a replica into a PodTemplateSpec and read it like any other, so that one set of rules
-applies.
-
-A replica with an image keeps the PodTemplateSpec if it uses volumes, shared memory, code to fetch, or host
-namespaces. A replica without an image is a program of this machine and has none.
-"""
+"""The flags of replicas, and what the sub-commands share: a PodTemplateSpec is read like any other, so that one set of rules applies."""
 
 from __future__ import annotations
 
@@ -12,14 +7,142 @@ from dataclasses import dataclass, field
 
 import msgspec
 
-from muster_core.models import Port, Template
+from muster_core.frameworks import FRAMEWORK_PORTS
+from muster_core.models import (
+    CleanPodPolicy,
+    Framework,
+    Job,
+    PlacementPolicy,
+    Port,
+    RestartPolicy,
+    Role,
+    RunPolicy,
+    Template,
+)
 from muster_core.models.problem_codes import Code
-from muster_formats.arena.flags import CommonFlags, MPIFlags
-from muster_formats.arena.kinds import Mount
-from muster_formats.arena.line import Line
+from muster_formats.arena.command_line import ArenaCommand
+from muster_formats.arena.flag_types import Flag, Mount
+from muster_formats.arena.flags import CommonFlags, EveryReplicaFlags, MPIFlags, RunFlags
+from muster_formats.locations import FieldLocations, JobField
 from muster_formats.names import DNS_1123
 from muster_formats.nodes import Json
 from muster_formats.pods import MainContainer, template_of
+from muster_formats.registry import ReadContext
+
+NAME = "arena"
+"""The name of this format."""
+
+
+def job_of(
+    command_line: ArenaCommand,
+    given: ReadContext,
+    framework: Framework,
+    roles: tuple[Role, ...],
+    run: RunPolicy,
+) -> Job:
+    """Build a job of these roles and read the flags that apply to the whole job."""
+    flags = CommonFlags
+    trains = any(role.template.image for role in roles)
+    if flags.sync_mode.key in command_line.flags or flags.sync_source.key in command_line.flags:
+        warn_about_sync(command_line, "yes" if trains else "")
+    command_line.tell_of_kubernetes(
+        *(() if trains else (flags.sync_mode, flags.sync_source, flags.sync_image))
+    )
+    if (cursor := command_line.at(flags.gang)) and command_line.get(flags.gang) is False:
+        cursor.warn_ignored(cursor.path, "every job is placed as a gang")
+    name = command_line.get(flags.name)
+    if name is None and not command_line.problems.has_error_at(flags.name.key):
+        command_line.problems.add(
+            Code.REQUIRED,
+            command_line.missing_location(flags.name.key),
+            "name is missing",
+            fix=f"add {flags.name.key}=my-job",
+        )
+    return Job(
+        name=name or "",
+        namespace=command_line.get(flags.namespace) or given.namespace or "default",
+        queue=command_line.get(flags.queue) or "",
+        priority=command_line.get(flags.priority) or 0,
+        labels=command_line.map(flags.label),
+        annotations=command_line.map(flags.annotation),
+        framework=framework,
+        format=NAME,
+        placement=PlacementPolicy(gpu_topology=command_line.get(flags.gpu_topology) or False),
+        roles=roles,
+        run=run,
+    )
+
+
+def run_policy(command_line: ArenaCommand, clean: CleanPodPolicy) -> RunPolicy:
+    """Read deadlines and retention; ``clean`` is the default clean-up policy."""
+    return RunPolicy(
+        backoff_limit=command_line.get(RunFlags.retry) or 0,
+        active_deadline_s=command_line.get(RunFlags.running_timeout) or None,
+        ttl_s=command_line.get(RunFlags.ttl) or None,
+        clean_pod_policy=command_line.get(RunFlags.clean) or clean,
+    )
+
+
+def restart_policy(command_line: ArenaCommand) -> RestartPolicy:
+    """Return whether failed replicas restart."""
+    return RestartPolicy.ON_FAILURE if command_line.get(CommonFlags.retry) else RestartPolicy.NEVER
+
+
+def command_of(command_line: ArenaCommand) -> tuple[str, ...]:
+    """Return the trailing words, run by a shell as in Arena."""
+    words = " ".join(word.text for word in command_line.command)
+    return (command_line.get(CommonFlags.shell) or "sh", "-c", words) if words.strip() else ()
+
+
+def every_replica(command_line: ArenaCommand, container: str) -> Replica:
+    """Build the replica whose flags apply to all replicas."""
+    flags = EveryReplicaFlags
+    return Replica(
+        container=container,
+        image=command_line.get(flags.image) or "",
+        command=command_of(command_line),
+        cpu=command_line.get(flags.cpu) or "",
+        memory=command_line.get(flags.memory) or "",
+        gpus=command_line.get(flags.gpus) or 0,
+        devices=command_line.map(flags.device),
+        selector=command_line.map(flags.selector),
+    )
+
+
+def port_of(framework: Framework, number: int | None) -> Port:
+    """Return the port of a framework's replicas; ``number`` overrides its default."""
+    usual = FRAMEWORK_PORTS[framework]
+    return Port(name=usual.name, number=number or usual.number)
+
+
+def role_of(name: str, count: int, base: Template, restart: RestartPolicy) -> Role:
+    """Build a role of fixed size."""
+    return Role(name=name, replicas=count, min=count, max=count, template=base, restart_policy=restart)
+
+
+def with_bounds(role: Role, low: int | None, high: int | None) -> Role:
+    """Build the workers between their bounds; an absent bound is the requested number, so that jobs do not resize unasked."""
+    return msgspec.structs.replace(
+        role, min=role.replicas if low is None else low, max=role.replicas if high is None else high
+    )
+
+
+def record_role_locations(
+    command_line: ArenaCommand, locations: FieldLocations, role: str, **flags: Flag[int]
+) -> None:
+    """Record which flags set ``replicas``, ``min`` and ``max`` of a role."""
+    count = flags["replicas"]
+    for job_field in ("replicas", "min", "max"):
+        flag = flags.get(job_field)
+        known = flag if flag and flag.key in command_line.flags else count
+        locations.record(JobField(job_field, role), command_line.location_of(known), known.key)
+    for job_field, name in (
+        ("role", count.key),
+        ("template", CommonFlags.image.key),
+        ("resources", CommonFlags.gpus.key),
+    ):
+        locations.record(JobField(job_field, role), command_line.missing_location(name))
+
 
 Raw = dict[str, Json]
 
@@ -47,45 +170,45 @@ class Replica:
     port: Port | None = None
     selector: Mapping[str, str] = field(default_factory=dict[str, str])
     annotations: Mapping[str, str] = field(default_factory=dict[str, str])
-    tell: Mapping[str, str] = field(default_factory=dict[str, str])
+    extra_env: Mapping[str, str] = field(default_factory=dict[str, str])
     mounts: bool = True
     works: bool = True
 
 
-def template(line: Line, replica: Replica) -> Template:
+def template(command_line: ArenaCommand, replica: Replica) -> Template:
     """Build the template of a replica. ``works`` is false for TensorBoard, which needs neither code nor shared memory."""
-    container = _container(line, replica)
-    volumes = _volumes(line, replica) if replica.image else []
+    container = _container(command_line, replica)
+    volumes = _volumes(command_line, replica) if replica.image else []
     declared = {str(volume["name"]): _without_path(volume) for volume in volumes}
     extras: Raw = {"volumes": list[Json](declared.values())} if volumes else {}
     if volumes:
         container["volumeMounts"] = [{"name": one["name"], "mountPath": one["mountPath"]} for one in volumes]
-    if replica.image and replica.works and (sync := _sync(line, container)):
+    if replica.image and replica.works and (sync := _sync(command_line, container)):
         extras["initContainers"] = [sync]
-    extras |= _host(line) if replica.works else {}
-    if secrets := line.all(CommonFlags.image_pull_secret):
+    extras |= _host(command_line) if replica.works else {}
+    if secrets := command_line.all(CommonFlags.image_pull_secret):
         extras["imagePullSecrets"] = [{"name": secret} for secret in secrets]
-    if policy := line.get(CommonFlags.image_pull_policy):
+    if policy := command_line.get(CommonFlags.image_pull_policy):
         container["imagePullPolicy"] = policy
-    if replica.works and line.get(CommonFlags.rdma):
+    if replica.works and command_line.get(CommonFlags.rdma):
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    spec: Raw = {"containers": [container], **_placement(line, replica), **extras}
-    pod: dict[str, object] = {**_metadata(line, replica), "spec": spec}
+    spec: Raw = {"containers": [container], **_placement(command_line, replica), **extras}
+    pod: dict[str, object] = {**_metadata(command_line, replica), "spec": spec}
     read = template_of(pod, MainContainer(container=replica.container, port=replica.port))
     kept = bool(replica.image) and bool(extras or {"imagePullPolicy", "securityContext"} & container.keys())
     return read if kept else msgspec.structs.replace(read, pod={})
 
 
-def check_sync(line: Line, image: str) -> None:
+def warn_about_sync(command_line: ArenaCommand, image: str) -> None:
     """Report problems of the code to fetch."""
-    mode = line.at(CommonFlags.sync_mode)
+    mode = command_line.at(CommonFlags.sync_mode)
     for flag in (CommonFlags.sync_source, CommonFlags.sync_image):
-        if (cursor := line.at(flag)) and mode is None:
+        if (cursor := command_line.at(flag)) and mode is None:
             words = f"{flag.key} without {CommonFlags.sync_mode.key}"
             cursor.error(Code.REQUIRED, words, fix=f"add {CommonFlags.sync_mode.key}=git or rsync")
     if mode is None:
         return
-    if line.at(CommonFlags.sync_source) is None:
+    if command_line.at(CommonFlags.sync_source) is None:
         words = f"{mode.path} needs {CommonFlags.sync_source.key}"
         mode.error(Code.REQUIRED, words, fix=f"add {CommonFlags.sync_source.key}=...")
     if not image:
@@ -93,41 +216,47 @@ def check_sync(line: Line, image: str) -> None:
         mode.error(Code.UNSUPPORTED, words, fix="fetch the code in the command, or add an image")
 
 
-def working_dir(line: Line, image: str) -> str:
+def working_dir(command_line: ArenaCommand, image: str) -> str:
     """Return the working directory."""
-    return line.get(CommonFlags.working_dir) or (_HOME if image else "")
+    return command_line.get(CommonFlags.working_dir) or (_HOME if image else "")
 
 
-def _container(line: Line, replica: Replica) -> Raw:
+def _container(command_line: ArenaCommand, replica: Replica) -> Raw:
     cpu, memory = replica.cpu or replica.cpu_limit, replica.memory or replica.memory_limit
     counted: Raw = {name: str(count) for name, count in replica.devices.items()}
     if replica.gpus:
         counted[_GPU] = str(replica.gpus)
-    if replica.works and line.get(CommonFlags.rdma):
+    if replica.works and command_line.get(CommonFlags.rdma):
         counted[_RDMA] = "1"
     requests = {**_amounts(cpu, memory), **counted}
     limits = {**_amounts(replica.cpu_limit or cpu, replica.memory_limit or memory), **counted}
-    said: Raw = {
+    given: Raw = {
         "image": replica.image,
         "command": list(replica.command),
-        "workingDir": working_dir(line, replica.image) if replica.works else "",
-        "env": _variables(line, replica),
+        "workingDir": working_dir(command_line, replica.image) if replica.works else "",
+        "env": _variables(command_line, replica),
         "ports": [{"name": replica.port.name, "containerPort": replica.port.number}] if replica.port else [],
         "resources": {"requests": requests, "limits": limits} if requests else {},
     }
-    return {"name": replica.container, **{key: value for key, value in said.items() if value}}
+    return {"name": replica.container, **{key: value for key, value in given.items() if value}}
 
 
-def _variables(line: Line, replica: Replica) -> list[Json]:
+def _variables(command_line: ArenaCommand, replica: Replica) -> list[Json]:
     """Return the variables that Arena sets (numbers of workers and GPUs), then the job's."""
-    counts = {"workers": str(worker_count(line)), "gpus": str(line.get(CommonFlags.gpus) or 0)}
-    told = {**counts, **replica.tell} if replica.works else {}
-    return [{"name": name, "value": value} for name, value in {**told, **line.map(CommonFlags.env)}.items()]
+    counts = {
+        "workers": str(worker_count(command_line)),
+        "gpus": str(command_line.get(CommonFlags.gpus) or 0),
+    }
+    given = {**counts, **replica.extra_env} if replica.works else {}
+    return [
+        {"name": name, "value": value}
+        for name, value in {**given, **command_line.map(CommonFlags.env)}.items()
+    ]
 
 
-def worker_count(line: Line) -> int:
+def worker_count(command_line: ArenaCommand) -> int:
     """Return the number of workers."""
-    count = line.get(CommonFlags.workers)
+    count = command_line.get(CommonFlags.workers)
     return 1 if count is None else count
 
 
@@ -135,16 +264,16 @@ def _amounts(cpu: str, memory: str) -> Raw:
     return {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount}
 
 
-def _metadata(line: Line, replica: Replica) -> dict[str, object]:
-    labels = line.map(CommonFlags.label)
-    annotations = {**line.map(CommonFlags.annotation), **replica.annotations}
-    said = {"labels": labels, "annotations": annotations}
-    metadata = {key: value for key, value in said.items() if value}
+def _metadata(command_line: ArenaCommand, replica: Replica) -> dict[str, object]:
+    labels = command_line.map(CommonFlags.label)
+    annotations = {**command_line.map(CommonFlags.annotation), **replica.annotations}
+    given = {"labels": labels, "annotations": annotations}
+    metadata = {key: value for key, value in given.items() if value}
     return {"metadata": metadata} if metadata else {}
 
 
-def _placement(line: Line, replica: Replica) -> Raw:
-    said: Raw = {
+def _placement(command_line: ArenaCommand, replica: Replica) -> Raw:
+    given: Raw = {
         "nodeSelector": dict(replica.selector),
         "tolerations": [
             {
@@ -157,25 +286,27 @@ def _placement(line: Line, replica: Replica) -> Raw:
                 )
                 if value
             }
-            for one in line.all(CommonFlags.toleration)
+            for one in command_line.all(CommonFlags.toleration)
         ],
     }
-    return {key: value for key, value in said.items() if value}
+    return {key: value for key, value in given.items() if value}
 
 
-def _volumes(line: Line, replica: Replica) -> list[Raw]:
+def _volumes(command_line: ArenaCommand, replica: Replica) -> list[Raw]:
     """Return the volumes, each with its ``mountPath``."""
     volumes: list[Raw] = []
     if replica.works:
-        memory = line.get(CommonFlags.share_memory) or _SHARED_MEMORY
+        memory = command_line.get(CommonFlags.share_memory) or _SHARED_MEMORY
         empty: Raw = {"medium": "Memory", "sizeLimit": memory}
         volumes.append({"name": "dshm", "emptyDir": empty, "mountPath": "/dev/shm"})  # noqa: S108 (shared memory, not a file)
-    if replica.works and line.at(CommonFlags.sync_mode):
-        path = f"{working_dir(line, replica.image).rstrip('/')}{_CODE_FOLDER}"
+    if replica.works and command_line.at(CommonFlags.sync_mode):
+        path = f"{working_dir(command_line, replica.image).rstrip('/')}{_CODE_FOLDER}"
         volumes.append({"name": _CODE_VOLUME, "emptyDir": {}, "mountPath": path})
     if replica.mounts:
-        volumes += [_claim(index, mount) for index, mount in enumerate(line.all(CommonFlags.data))]
-        volumes += [_folder(index, mount) for index, mount in enumerate(line.all(CommonFlags.data_dir))]
+        volumes += [_claim(index, mount) for index, mount in enumerate(command_line.all(CommonFlags.data))]
+        volumes += [
+            _folder(index, mount) for index, mount in enumerate(command_line.all(CommonFlags.data_dir))
+        ]
     return volumes
 
 
@@ -192,9 +323,9 @@ def _without_path(volume: Raw) -> Raw:
     return {key: value for key, value in volume.items() if key != "mountPath"}
 
 
-def _sync(line: Line, container: Raw) -> Raw | None:
+def _sync(command_line: ArenaCommand, container: Raw) -> Raw | None:
     """Return the init container that fetches the code, with the replica's resources."""
-    mode, source = line.get(CommonFlags.sync_mode), line.get(CommonFlags.sync_source)
+    mode, source = command_line.get(CommonFlags.sync_mode), command_line.get(CommonFlags.sync_source)
     if not mode or not source:
         return None
     project = source.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
@@ -203,30 +334,30 @@ def _sync(line: Line, container: Raw) -> Raw | None:
         "git": ["git", "clone", "--depth=1", source, target],
         "rsync": ["rsync", "-avP", source, _CODE_FOLDER],
     }[mode]
-    said: Raw = {
+    given: Raw = {
         "name": "init-code",
-        "image": line.get(CommonFlags.sync_image) or _SYNC_IMAGES[mode],
+        "image": command_line.get(CommonFlags.sync_image) or _SYNC_IMAGES[mode],
         "command": list[Json](command),
         "volumeMounts": [{"name": _CODE_VOLUME, "mountPath": _CODE_FOLDER}],
     }
     for key in ("env", "resources"):
         if key in container:
-            said[key] = container[key]
-    return said
+            given[key] = container[key]
+    return given
 
 
-def _host(line: Line) -> Raw:
+def _host(command_line: ArenaCommand) -> Raw:
     flags = {
         "hostNetwork": CommonFlags.host_network,
         "hostIPC": CommonFlags.host_ipc,
         "hostPID": CommonFlags.host_pid,
     }
-    host: Raw = {key: True for key, flag in flags.items() if line.get(flag)}
+    host: Raw = {key: True for key, flag in flags.items() if command_line.get(flag)}
     if "hostNetwork" in host:
         host["dnsPolicy"] = "ClusterFirstWithHostNet"
     return host
 
 
-def mounts_on_launcher(line: Line) -> bool:
+def mounts_on_launcher(command_line: ArenaCommand) -> bool:
     """Return whether a launcher mounts the workers' volumes."""
-    return line.get(MPIFlags.mounts_on_launcher) or False
+    return command_line.get(MPIFlags.mounts_on_launcher) or False

@@ -4,18 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from muster_formats.arena.jobs import SORTS, Sort
-from muster_formats.arena.line import flags_of
+from muster_formats.arena.command_line import flags_of
+from muster_formats.arena.jobs import SUB_COMMANDS, SubCommand
 from muster_formats.fields import FieldRow, why_of
 
 
 def arena_rows() -> Iterator[FieldRow]:
     """Return every flag of every sub-command, as ``tfjob --worker-cpu``, with other spellings in its description."""
-    for sort in SORTS:
-        yield from sort_rows(sort, prefix=f"{sort.names[0]} ")
+    for sort in SUB_COMMANDS:
+        yield from sub_command_rows(sort, prefix=f"{sort.names[0]} ")
 
 
-def sort_rows(sort: Sort, *, prefix: str = "") -> Iterator[FieldRow]:
+def sub_command_rows(sort: SubCommand, *, prefix: str = "") -> Iterator[FieldRow]:
     """Return every flag of one sub-command, in table order."""
     flags = {flag.key: flag for flag in flags_of(sort.table).values()}
     for key in sort.table.fields():

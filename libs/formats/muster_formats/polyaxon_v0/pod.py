@@ -13,14 +13,14 @@ from muster_core.models import GPU_MILLI, Resources, Template
 from muster_core.quantities import format_bytes, format_cpu
 from muster_formats.names import JsonObject
 from muster_formats.nodes import Json
-from muster_formats.polyaxon_v0.env import Env
-from muster_formats.polyaxon_v0.kinds import Reference
+from muster_formats.polyaxon_v0.environment import V0Environment
+from muster_formats.polyaxon_v0.field_types import Reference
 
 _GPU = "nvidia.com/gpu"
 
 
 @dataclass
-class _Parts:
+class _PodParts:
     """What references add to a pod."""
 
     volumes: list[Json] = field(default_factory=list["Json"])
@@ -28,7 +28,7 @@ class _Parts:
     sources: list[Json] = field(default_factory=list["Json"])
     tell: list[Json] = field(default_factory=list["Json"])
 
-    def add_object(self, sort: _Object, reference: Reference) -> None:
+    def add_object(self, sort: _ClusterObject, reference: Reference) -> None:
         """Add a secret or a config map: mounted, or as variables, with all keys or some."""
         name, items = reference.name, reference.items
         if reference.mount_path:
@@ -52,7 +52,7 @@ class _Parts:
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Object:
+class _ClusterObject:
     """The pod field names for a secret or a config map."""
 
     prefix: str
@@ -60,15 +60,15 @@ class _Object:
     name_key: str
 
 
-_SECRET = _Object(prefix="secret", volume="secret", name_key="secretName")
-_CONFIG_MAP = _Object(prefix="config", volume="configMap", name_key="name")
+_SECRET = _ClusterObject(prefix="secret", volume="secret", name_key="secretName")
+_CONFIG_MAP = _ClusterObject(prefix="config", volume="configMap", name_key="name")
 
 
-def pod_template(template: Template, env: Env, container: str) -> JsonObject:
+def pod_template(template: Template, env: V0Environment, container: str) -> JsonObject:
     """Return the PodTemplateSpec of ``template`` with the Kubernetes-only settings of ``env``; ``container``
     names its container.
     """
-    parts = _Parts()
+    parts = _PodParts()
     parts.tell.extend({"name": name, "value": value} for name, value in template.env.items())
     for sort, references in ((_SECRET, env.secrets), (_CONFIG_MAP, env.config_maps)):
         for reference in references:

@@ -90,7 +90,7 @@ def has_expression(text: str) -> bool:
 
 
 @dataclass
-class Names:
+class ExpressionNames:
     """The known names: ``values`` of parameters, ``known`` globals, and the ports of a service."""
 
     values: Mapping[str, Value]
@@ -135,11 +135,13 @@ class Names:
                 return YamlNode(read, node.line, node.column)
             case str() if has_expression(node.value):
                 spot = SourceLocation(path=path, line=node.line, column=node.column)
-                return self._replace(node, _Place(spot, problems, words=place in _WORDS), texts=bool(place))
+                return self._replace(
+                    node, _ExpressionContext(spot, problems, words=place in _WORDS), texts=bool(place)
+                )
             case _:
                 return node
 
-    def _replace(self, node: YamlNode, place: _Place, *, texts: bool) -> YamlNode:
+    def _replace(self, node: YamlNode, place: _ExpressionContext, *, texts: bool) -> YamlNode:
         text = str(node.value)
         if statement := _STATEMENT.search(text):
             place.refuse(
@@ -166,7 +168,7 @@ class Names:
         replaced = "".join(parts)
         return self._counted(YamlNode(replaced, node.line, node.column, replaced), node, place)
 
-    def _counted(self, node: YamlNode, old: YamlNode, place: _Place) -> YamlNode:
+    def _counted(self, node: YamlNode, old: YamlNode, place: _ExpressionContext) -> YamlNode:
         """Return the expanded node, or ``old`` if the expansion is too large."""
         nodes, characters = _measure(node)
         self.nodes += nodes
@@ -180,7 +182,7 @@ class Names:
             )
         return old
 
-    def _text(self, expression: str, place: _Place) -> str | None:
+    def _text(self, expression: str, place: _ExpressionContext) -> str | None:
         """Return the text of an expression, or ``None`` after reporting why it is unknown."""
         steps = _steps(expression)
         if steps is None:
@@ -197,7 +199,7 @@ class Names:
         found = self._look_up(steps, expression, place)
         return None if found is None else text_of(found)
 
-    def _value(self, expression: str, place: _Place) -> YamlNode | None:
+    def _value(self, expression: str, place: _ExpressionContext) -> YamlNode | None:
         steps = _steps(expression)
         known = steps and steps[0] != "globals" and (steps[0] in self.values or steps[0] in _SCOPES)
         if known and not (steps and steps[-1] in ("as_arg", "as_str")):
@@ -207,7 +209,7 @@ class Names:
         text = self._text(expression, place)
         return None if text is None else YamlNode(text, 0, 0, text)
 
-    def _look_up(self, steps: list[str], expression: str, place: _Place) -> YamlNode | None:
+    def _look_up(self, steps: list[str], expression: str, place: _ExpressionContext) -> YamlNode | None:
         names = steps[1:] if steps[0] in _SCOPES and steps[0] not in self.values else steps
         if not names or names[0] not in self.values:
             missing = names[0] if names else steps[0]
@@ -231,7 +233,7 @@ class Names:
             place.refuse(expression, f"{names[0]} has no such element", "")
         return node
 
-    def _global(self, steps: list[str], expression: str, place: _Place) -> str | None:
+    def _global(self, steps: list[str], expression: str, place: _ExpressionContext) -> str | None:
         name = steps[0] if steps else ""
         if name in self.known and len(steps) == 1:
             return self.known[name]
@@ -253,7 +255,7 @@ class Names:
 
 
 @dataclass(frozen=True)
-class _Place:
+class _ExpressionContext:
     """Where an expression is; ``words`` where Kubernetes expands references to the environment."""
 
     location: SourceLocation

@@ -15,19 +15,19 @@ from muster_formats.cursor import Cursor
 from muster_formats.nodes import YamlEntry, YamlNode
 from muster_formats.pods import MainContainer, read_pod_template
 from muster_formats.polyaxon_v1.expressions import text_of
-from muster_formats.polyaxon_v1.run_keys import EnvironmentKeys, InitKeys, PodKeys, PodRestart
+from muster_formats.polyaxon_v1.run_fields import PodRestart, V1EnvironmentFields, V1InitFields, V1PodFields
 from muster_formats.problems import RelocatedProblems, SourceLocation, shown
 from muster_formats.schema import Effect, Section
 
 DEFAULT_CONTAINER = "main"
 """The container's name if neither the document nor the framework names it."""
 
-_METADATA = frozenset({EnvironmentKeys.labels.key, EnvironmentKeys.annotations.key})
-_MUSTERS = frozenset({EnvironmentKeys.restart_policy.key, EnvironmentKeys.priority.key})
+_METADATA = frozenset({V1EnvironmentFields.labels.key, V1EnvironmentFields.annotations.key})
+_MUSTERS = frozenset({V1EnvironmentFields.restart_policy.key, V1EnvironmentFields.priority.key})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Replica:
+class V1Replica:
     """The result of reading a replica's pod; ``restart`` and ``priority`` are ``None`` if absent."""
 
     template: Template
@@ -41,19 +41,21 @@ class PodReader:
 
     main: MainContainer
 
-    def read(self, section: Section, ports: tuple[Port, ...] = (), command: tuple[str, ...] = ()) -> Replica:
+    def read(
+        self, section: Section, ports: tuple[Port, ...] = (), command: tuple[str, ...] = ()
+    ) -> V1Replica:
         """Read one replica type; ``command`` replaces the container's own."""
         problems = RelocatedProblems(section.cursor.problems)
-        environment = section.get(PodKeys.environment)
-        main = section.at(PodKeys.container.key)
-        section.get(PodKeys.connections)
+        environment = section.get(V1PodFields.environment)
+        main = section.at(V1PodFields.container.key)
+        section.get(V1PodFields.connections)
         if main is None:
             section.cursor.missing(
-                PodKeys.container.key,
+                V1PodFields.container.key,
                 "a replica needs a container",
                 "add container: {image: ..., command: [...]}",
             )
-            return Replica(template=Template())
+            return V1Replica(template=Template())
         pod = _Pod(section, problems)
         pod.environment(environment)
         unnamed = self.main.container or DEFAULT_CONTAINER
@@ -67,10 +69,10 @@ class PodReader:
         template = read_pod_template(
             pod.cursor(), replace(self.main, container=text_of(name.node) if name else unnamed)
         )
-        return Replica(
+        return V1Replica(
             template=template,
-            restart=environment.get(EnvironmentKeys.restart_policy) if environment else None,
-            priority=environment.get(EnvironmentKeys.priority) if environment else None,
+            restart=environment.get(V1EnvironmentFields.restart_policy) if environment else None,
+            priority=environment.get(V1EnvironmentFields.priority) if environment else None,
         )
 
 
@@ -100,14 +102,14 @@ class _Pod:
         """Add the pod's fields."""
         if section is None:
             return
-        fields = EnvironmentKeys.fields()
+        fields = V1EnvironmentFields.fields()
         mapping = section.cursor.node.value
         for key, entry in mapping.items() if isinstance(mapping, dict) else ():
             field = fields.get(key)
             if field is None or entry.node.value is None or key in _MUSTERS or field.effect is Effect.IGNORED:
                 continue
-            if key == EnvironmentKeys.pull_secrets.key:
-                names = section.get(EnvironmentKeys.pull_secrets) or []
+            if key == V1EnvironmentFields.pull_secrets.key:
+                names = section.get(V1EnvironmentFields.pull_secrets) or []
                 entry = YamlEntry(  # noqa: PLW2901
                     entry.line, entry.column, YamlNode([_mapping(name=_text(name)) for name in names], 0, 0)
                 )
@@ -128,24 +130,24 @@ class _Pod:
             nodes.append(at.node)
             return {}
         entries = {inner: _worded(inner, entry, at) for inner, entry in at.node.value.items()}
-        if (said := entries.get("name")) is None or said.node.value is None:
+        if (given := entries.get("name")) is None or given.node.value is None:
             entries["name"] = YamlEntry(0, 0, _text(name))
         nodes.append(YamlNode(entries, at.node.line, at.node.column))
         return entries
 
     def rest(self, name: str) -> None:
         """Add sidecars, init containers and volumes."""
-        for index, at in enumerate(_elements(self._section, PodKeys.sidecars.key)):
+        for index, at in enumerate(_elements(self._section, V1PodFields.sidecars.key)):
             self.container("containers", at, f"{name}-sidecar-{index}")
-        for index, init in enumerate(self._section.get(PodKeys.init) or ()):
-            if at := init.at(InitKeys.container.key):
+        for index, init in enumerate(self._section.get(V1PodFields.init) or ()):
+            if at := init.at(V1InitFields.container.key):
                 self.container("initContainers", at, f"{name}-init-{index}")
-        if volumes := self._section.at(PodKeys.volumes.key):
+        if volumes := self._section.at(V1PodFields.volumes.key):
             self._spec["volumes"] = YamlEntry(volumes.node.line, volumes.node.column, volumes.node)
             self._problems.record(f"{self._root}.spec.volumes", volumes.path)
 
 
-def words_of(container: Cursor) -> tuple[str, ...]:
+def command_of(container: Cursor) -> tuple[str, ...]:
     """Return the words of a container's command and arguments, as far as they are texts."""
     found: list[str] = []
     for key in ("command", "args"):
@@ -225,9 +227,9 @@ def _add_ports(ports: tuple[Port, ...], container: dict[str, YamlEntry]) -> None
 
 def _port_nodes(ports: tuple[Port, ...], container: dict[str, YamlEntry]) -> list[YamlNode]:
     known = container.get("ports")
-    said = known.node.plain() if known else None
+    given = known.node.plain() if known else None
     numbers: list[object] = []
-    for one in said if isinstance(said, list) else []:
+    for one in given if isinstance(given, list) else []:
         numbers += [one.get("containerPort")] if isinstance(one, dict) else []
     return [
         _mapping(name=_text(port.name), containerPort=YamlNode(port.number, 0, 0, str(port.number)))

@@ -23,25 +23,23 @@ from muster_core.models import (
 from muster_core.models.problem_codes import Code
 from muster_formats.locations import FieldLocations, JobField
 from muster_formats.pods import main_container_of
-from muster_formats.polyaxon_v1.clusters import ClusterReader
-from muster_formats.polyaxon_v1.elastic import Bounds, read_elastic
 from muster_formats.polyaxon_v1.pod import PodReader
-from muster_formats.polyaxon_v1.roles import RoleReader
-from muster_formats.polyaxon_v1.run_keys import (
-    DaskClusterKeys,
-    DistributedKeys,
-    MPIJobKeys,
-    MXJobKeys,
+from muster_formats.polyaxon_v1.roles import Bounds, ClusterReader, RoleReader, read_elastic
+from muster_formats.polyaxon_v1.run_fields import (
     MXMode,
-    PaddleJobKeys,
-    PytorchJobKeys,
-    RayClusterKeys,
-    ReplicaKeys,
-    SchedulingKeys,
-    ServiceKeys,
-    SuccessWord,
-    TFJobKeys,
-    XGBJobKeys,
+    SuccessCondition,
+    V1DaskClusterFields,
+    V1DistributedFields,
+    V1MPIJobFields,
+    V1MXJobFields,
+    V1PaddleJobFields,
+    V1PytorchJobFields,
+    V1RayClusterFields,
+    V1ReplicaFields,
+    V1SchedulingFields,
+    V1ServiceFields,
+    V1TFJobFields,
+    V1XGBJobFields,
 )
 from muster_formats.problems import shown
 from muster_formats.schema import Field, Section, Table
@@ -56,18 +54,21 @@ class _Distributed:
 
 
 _DISTRIBUTED: Mapping[type[Table], _Distributed] = {
-    TFJobKeys: _Distributed(
-        Framework.TENSORFLOW, (TFJobKeys.chief, TFJobKeys.ps, TFJobKeys.worker, TFJobKeys.evaluator)
+    V1TFJobFields: _Distributed(
+        Framework.TENSORFLOW,
+        (V1TFJobFields.chief, V1TFJobFields.ps, V1TFJobFields.worker, V1TFJobFields.evaluator),
     ),
-    PytorchJobKeys: _Distributed(Framework.PYTORCH, (PytorchJobKeys.master, PytorchJobKeys.worker)),
-    MPIJobKeys: _Distributed(Framework.MPI, (MPIJobKeys.launcher, MPIJobKeys.worker)),
-    PaddleJobKeys: _Distributed(Framework.PADDLE, (PaddleJobKeys.master, PaddleJobKeys.worker)),
-    XGBJobKeys: _Distributed(Framework.XGBOOST, (XGBJobKeys.master, XGBJobKeys.worker)),
-    MXJobKeys: _Distributed(
+    V1PytorchJobFields: _Distributed(
+        Framework.PYTORCH, (V1PytorchJobFields.master, V1PytorchJobFields.worker)
+    ),
+    V1MPIJobFields: _Distributed(Framework.MPI, (V1MPIJobFields.launcher, V1MPIJobFields.worker)),
+    V1PaddleJobFields: _Distributed(Framework.PADDLE, (V1PaddleJobFields.master, V1PaddleJobFields.worker)),
+    V1XGBJobFields: _Distributed(Framework.XGBOOST, (V1XGBJobFields.master, V1XGBJobFields.worker)),
+    V1MXJobFields: _Distributed(
         Framework.MXNET,
         (
-            *(MXJobKeys.scheduler, MXJobKeys.server, MXJobKeys.worker),
-            *(MXJobKeys.tuner_tracker, MXJobKeys.tuner_server, MXJobKeys.tuner),
+            *(V1MXJobFields.scheduler, V1MXJobFields.server, V1MXJobFields.worker),
+            *(V1MXJobFields.tuner_tracker, V1MXJobFields.tuner_server, V1MXJobFields.tuner),
         ),
     ),
 }
@@ -76,7 +77,7 @@ _TRAINERS = frozenset({"scheduler", "server", "worker"})
 
 
 @dataclass(frozen=True, kw_only=True)
-class Run:
+class V1Run:
     """The run in terms of the model; ``clean`` and ``queue`` if given."""
 
     roles: tuple[Role, ...]
@@ -98,44 +99,44 @@ class RunReader:
 
     retries: int
     tell: Mapping[str, str]
-    places: FieldLocations
+    locations: FieldLocations
 
-    def read(self, section: Section) -> Run:
+    def read(self, section: Section) -> V1Run:
         """Read a run of any kind."""
-        self.places.record(JobField("roles"), section.cursor.location)
+        self.locations.record(JobField("roles"), section.cursor.location)
         if shape := _DISTRIBUTED.get(section.table):
             return self._distributed(section, shape)
-        if section.table in (RayClusterKeys, DaskClusterKeys):
+        if section.table in (V1RayClusterFields, V1DaskClusterFields):
             return self._cluster(section)
-        return self._service(section) if section.table is ServiceKeys else self._job(section)
+        return self._service(section) if section.table is V1ServiceFields else self._job(section)
 
-    def _job(self, section: Section) -> Run:
+    def _job(self, section: Section) -> V1Run:
         # A Kubernetes Job restarts failed pods by its own limit, whatever the pod's restart policy.
-        reader = self._roles(self._pods(), said=RestartPolicy.ON_FAILURE if self.retries else None)
+        reader = self._roles(self._pods(), given=RestartPolicy.ON_FAILURE if self.retries else None)
         role = reader.read("job", section, word="job")
-        return Run(roles=(role,), category=Category.JOBS, priority=_highest(reader))
+        return V1Run(roles=(role,), category=Category.JOBS, priority=_highest(reader))
 
-    def _service(self, section: Section) -> Run:
+    def _service(self, section: Section) -> V1Run:
         reader = self._roles(self._pods(), unsaid=RestartPolicy.ALWAYS)
-        numbers = list(dict.fromkeys(section.get(ServiceKeys.ports) or ()))
+        numbers = list(dict.fromkeys(section.get(V1ServiceFields.ports) or ()))
         ports = tuple(
             Port(name="http" if index == 0 else f"port-{number}", number=number)
             for index, number in enumerate(numbers)
         )
         role = reader.read("service", section, word="service", ports=ports)
-        return Run(roles=(role,), kind=JobKind.SERVICE, category=Category.JOBS, priority=_highest(reader))
+        return V1Run(roles=(role,), kind=JobKind.SERVICE, category=Category.JOBS, priority=_highest(reader))
 
-    def _cluster(self, section: Section) -> Run:
+    def _cluster(self, section: Section) -> V1Run:
         reader = ClusterReader(self._roles(self._pods(), unsaid=RestartPolicy.ALWAYS))
-        roles = reader.ray(section) if section.table is RayClusterKeys else reader.dask(section)
-        return Run(
+        roles = reader.ray(section) if section.table is V1RayClusterFields else reader.dask(section)
+        return V1Run(
             roles=roles,
             kind=JobKind.SERVICE,
             category=Category.EXPERIMENTS,
             priority=_highest(reader.roles),
         )
 
-    def _distributed(self, section: Section, shape: _Distributed) -> Run:
+    def _distributed(self, section: Section, shape: _Distributed) -> V1Run:
         pods = self._pods(shape.framework)
         unsaid = RestartPolicy.ON_FAILURE if self.retries else RestartPolicy.NEVER
         reader = self._roles(pods, unsaid=unsaid)
@@ -148,14 +149,14 @@ class RunReader:
             names = ", ".join(one.key for one in shape.roles)
             words = f"a {shown(section.cursor.items()['kind'].node.text)} has replicas: {names}"
             section.cursor.missing(shape.roles[-1].key, words)
-        scheduling = section.get(DistributedKeys.scheduling)
-        min_available = scheduling.get(SchedulingKeys.min_available) if scheduling else None
+        scheduling = section.get(V1DistributedFields.scheduling)
+        min_available = scheduling.get(V1SchedulingFields.min_available) if scheduling else None
         if scheduling:
-            self.places.record(
+            self.locations.record(
                 JobField("min_available"), scheduling.cursor.key_location("minAvailable"), "minAvailable"
             )
-            self.places.record(JobField("scheduling_queue"), scheduling.cursor.key_location("queue"))
-        elastic = read_elastic(section, self.places)
+            self.locations.record(JobField("scheduling_queue"), scheduling.cursor.key_location("queue"))
+        elastic = read_elastic(section, self.locations)
         _check_mode(section)
         others = sum(role.replicas for role in roles if role.name != _WORKER)
         bounded = tuple(
@@ -168,16 +169,16 @@ class RunReader:
             section.cursor.missing(
                 _WORKER, "an elastic run needs workers", "add worker, or remove elasticPolicy"
             )
-        return Run(
+        return V1Run(
             framework=shape.framework,
             roles=bounded,
             category=Category.EXPERIMENTS,
             options=self._options(section, shape, elastic.options),
-            clean=section.get(DistributedKeys.clean_pod_policy),
+            clean=section.get(V1DistributedFields.clean_pod_policy),
             success=_success(section),
             min_available=min_available,
-            queue=(scheduling.get(SchedulingKeys.queue) if scheduling else None) or "",
-            queue_deadline_s=scheduling.get(SchedulingKeys.schedule_timeout) if scheduling else None,
+            queue=(scheduling.get(V1SchedulingFields.queue) if scheduling else None) or "",
+            queue_deadline_s=scheduling.get(V1SchedulingFields.schedule_timeout) if scheduling else None,
             priority=_highest(reader),
         )
 
@@ -189,21 +190,21 @@ class RunReader:
         pods: PodReader,
         *,
         unsaid: RestartPolicy = RestartPolicy.NEVER,
-        said: RestartPolicy | None = None,
+        given: RestartPolicy | None = None,
     ) -> RoleReader:
-        return RoleReader(pods=pods, places=self.places, unsaid=unsaid, said=said)
+        return RoleReader(pods=pods, locations=self.locations, unsaid=unsaid, given=given)
 
     def _options(self, section: Section, shape: _Distributed, elastic: Mapping[str, Any]) -> FrameworkOptions:
         options = FrameworkOptions(**elastic)
         if shape.framework is Framework.TENSORFLOW:
             return msgspec.structs.replace(
                 options,
-                sparse_cluster=section.get(TFJobKeys.dynamic_worker) or False,
+                sparse_cluster=section.get(V1TFJobFields.dynamic_worker) or False,
                 evaluator_in_cluster=True,
             )
         if shape.framework is Framework.MPI:
-            slots = section.get(MPIJobKeys.slots)
-            self.places.record(
+            slots = section.get(V1MPIJobFields.slots)
+            self.locations.record(
                 JobField("processes"), section.cursor.key_location("slotsPerWorker"), "slotsPerWorker"
             )
             return msgspec.structs.replace(options, processes=str(1 if slots is None else slots))
@@ -215,7 +216,7 @@ def _bounded(worker: Role, section: Section, bounds: Bounds) -> Role:
     low = worker.replicas if bounds.low is None else bounds.low
     high = worker.replicas if bounds.high is None else bounds.high
     replica = section.at(_WORKER)
-    unsaid = replica is not None and ReplicaKeys.replicas.key not in replica.items()
+    unsaid = replica is not None and V1ReplicaFields.replicas.key not in replica.items()
     return msgspec.structs.replace(
         worker, replicas=max(low, 1) if unsaid else worker.replicas, min=low, max=high
     )
@@ -223,7 +224,7 @@ def _bounded(worker: Role, section: Section, bounds: Bounds) -> Role:
 
 def _floored(role: Role, framework: Framework, scheduling: Section | None, others: int) -> Role:
     """Return the workers with the minimum of the scheduling policy, if the framework can run with fewer."""
-    floor = scheduling.get(SchedulingKeys.min_available) if scheduling else None
+    floor = scheduling.get(V1SchedulingFields.min_available) if scheduling else None
     if role.name != _WORKER or floor is None or role.replicas == 0:
         return role
     if framework in _SPARES:
@@ -236,10 +237,10 @@ def _floored(role: Role, framework: Framework, scheduling: Section | None, other
 
 def _check_mode(section: Section) -> None:
     """Report the replica types that do not belong to an mxjob's mode."""
-    if section.table is not MXJobKeys:
+    if section.table is not V1MXJobFields:
         return
-    mode = section.get(MXJobKeys.mode) or MXMode.TRAIN
-    for one in _DISTRIBUTED[MXJobKeys].roles:
+    mode = section.get(V1MXJobFields.mode) or MXMode.TRAIN
+    for one in _DISTRIBUTED[V1MXJobFields].roles:
         if (one.key in _TRAINERS) is not (mode is MXMode.TRAIN) and (at := section.at(one.key)):
             other = MXMode.TUNE if mode is MXMode.TRAIN else MXMode.TRAIN
             words = f"{one.key} is not a replica type of {mode.value}"
@@ -250,8 +251,8 @@ def _check_mode(section: Section) -> None:
 
 
 def _success(section: Section) -> SuccessPolicy:
-    said = section.get(TFJobKeys.success_policy) if section.table is TFJobKeys else None
-    return SuccessPolicy.ALL_WORKERS if said is SuccessWord.ALL_WORKERS else SuccessPolicy.DEFAULT
+    given = section.get(V1TFJobFields.success_policy) if section.table is V1TFJobFields else None
+    return SuccessPolicy.ALL_WORKERS if given is SuccessCondition.ALL_WORKERS else SuccessPolicy.DEFAULT
 
 
 def _highest(reader: RoleReader) -> int:

@@ -256,20 +256,20 @@ class Tolerated:
         text, _, operator = text.partition(",")
         text, _, effect = text.partition(":")
         key, _, value = text.partition("=")
-        said = {
+        given = {
             "key": key,
             "value": value,
             "effect": effect,
             "operator": operator or ("Equal" if value else _EXISTS),
         }
-        line, column = cursor.node.line, cursor.node.column
+        command_line, column = cursor.node.line, cursor.node.column
         entries = {
-            name: YamlEntry(line, column, YamlNode(word, line, column, text=word))
-            for name, word in said.items()
+            name: YamlEntry(command_line, column, YamlNode(word, command_line, column, text=word))
+            for name, word in given.items()
             if word
         }
         before = len(cursor.problems.items)
-        section = Section(replace(cursor, node=YamlNode(entries, line, column)), TolerationFields)
+        section = Section(replace(cursor, node=YamlNode(entries, command_line, column)), TolerationFields)
         (toleration,) = read_tolerations([section])
         return toleration if len(cursor.problems.items) == before else None
 

@@ -34,14 +34,14 @@ class Commands:
         """Return one shell line, or None if the command is empty."""
         if isinstance(cursor.node.value, list):
             lines = ListOf(String()).read(cursor) or []
-            places = cursor.elements()
+            locations = cursor.elements()
         else:
             line = String().read(cursor)
-            lines, places = [] if line is None else [line], [cursor]
-        for place in places:
+            lines, locations = [] if line is None else [line], [cursor]
+        for place in locations:
             _warn_of_lines(place)
-        said = [_one_line(line) for line in lines]
-        return " && ".join(line for line in said if line) or None
+        given = [_one_line(line) for line in lines]
+        return " && ".join(line for line in given if line) or None
 
     def schema(self) -> JsonObject:
         """Return the JSON Schema: a text or a list of texts."""
@@ -92,7 +92,7 @@ class Reference:
     items: tuple[str, ...] = ()
 
 
-class ObjectKeys(Table):
+class V0ObjectFields(Table):
     """A full reference to a secret or a config map."""
 
     required = ("name",)
@@ -101,7 +101,7 @@ class ObjectKeys(Table):
     items = Field("items", ListOf(String(_KEY)), "The keys; default all.", kubernetes=True)
 
 
-class VolumeKeys(Table):
+class V0VolumeFields(Table):
     """A full reference to a volume."""
 
     required = ("name",)
@@ -123,7 +123,7 @@ class References:
     """A list of names, or of full references by ``table``."""
 
     title = "[]string | []object"
-    table: type[ObjectKeys | VolumeKeys]
+    table: type[V0ObjectFields | V0VolumeFields]
 
     def read(self, cursor: Cursor) -> tuple[Reference, ...] | None:
         """Return the references."""
@@ -146,12 +146,12 @@ class References:
         if section is None or name is None:
             cursor.missing("name", "a reference needs a name")
             return None
-        if self.table is not ObjectKeys:
+        if self.table is not V0ObjectFields:
             return Reference(name=name)
         return Reference(
             name=name,
-            mount_path=section.get(ObjectKeys.mount_path) or "",
-            items=tuple(section.get(ObjectKeys.items) or ()),
+            mount_path=section.get(V0ObjectFields.mount_path) or "",
+            items=tuple(section.get(V0ObjectFields.items) or ()),
         )
 
 

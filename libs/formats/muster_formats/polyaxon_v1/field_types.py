@@ -8,7 +8,10 @@ from typing import Generic, TypeVar
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor, nearest
-from muster_formats.field_types import FieldType, ListOf
+from muster_formats.field_types import (
+    FieldType,
+    ListOf,
+)
 from muster_formats.names import JsonObject
 from muster_formats.problems import shown
 from muster_formats.schema import Nested, Section
@@ -40,7 +43,7 @@ class OneOrMany(Generic[T]):
 
 
 @dataclass(frozen=True)
-class Param:
+class V1Param:
     """One parameter: a bare value, or a mapping with at least one key of the ``full`` form."""
 
     title = "any"

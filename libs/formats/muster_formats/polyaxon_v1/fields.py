@@ -1,17 +1,22 @@
-"""Fields of operations and components in Polyaxon 1.x, around their run.
-
-Source: the published schema of ``V1Operation`` and ``V1Component``. Fields that decide when, how often or after what to
-run are rejected: they belong to an experiment manager, and ignoring them would run something else.
-"""
+"""Fields of operations and components in Polyaxon 1.x, around their run, and their types."""
 
 from __future__ import annotations
 
 import enum
 
 from muster_core.quantities import MAX_SECONDS
-from muster_formats.field_types import AnyValue, Boolean, Choice, Integer, ListOf, LooseString, MapOf, String
-from muster_formats.polyaxon_v1.kinds import OneOrMany, Param
-from muster_formats.polyaxon_v1.run_keys import RUN
+from muster_formats.field_types import (
+    AnyValue,
+    Boolean,
+    Choice,
+    Integer,
+    ListOf,
+    LooseString,
+    MapOf,
+    String,
+)
+from muster_formats.polyaxon_v1.field_types import OneOrMany, V1Param
+from muster_formats.polyaxon_v1.run_fields import RUN
 from muster_formats.schema import Field, Nested, Table
 
 VERSION = "1.1"
@@ -26,13 +31,13 @@ _SINGLY = "submit an operation for each of its runs, with its values under param
 _POLYAXON = "it is a helper of Polyaxon, which does not run here"
 
 
-class OperationWord(enum.StrEnum):
+class OperationKind(enum.StrEnum):
     """The kind of an operation."""
 
     OPERATION = "operation"
 
 
-class ComponentWord(enum.StrEnum):
+class ComponentKind(enum.StrEnum):
     """The kind of a component."""
 
     COMPONENT = "component"
@@ -47,7 +52,7 @@ class PatchStrategy(enum.StrEnum):
     PRE_MERGE = "pre_merge"
 
 
-class TerminationKeys(Table):
+class V1TerminationFields(Table):
     """``termination``."""
 
     max_retries = Field(
@@ -70,7 +75,7 @@ class TerminationKeys(Table):
     )
 
 
-class PluginKeys(Table):
+class V1PluginFields(Table):
     """``plugins``: helpers of Polyaxon beside the program."""
 
     auth = Field("auth", AnyValue(), "A token for Polyaxon's API.", ignored=_POLYAXON)
@@ -99,7 +104,7 @@ class PluginKeys(Table):
     )
 
 
-class TemplateKeys(Table):
+class V1TemplateFields(Table):
     """``template``: marks a document that must be completed before it runs."""
 
     enabled = Field("enabled", Boolean(), "Whether the document is such a template, which is rejected.")
@@ -109,7 +114,7 @@ class TemplateKeys(Table):
     )
 
 
-class ValidationKeys(Table):
+class V1ValidationFields(Table):
     """Constraints of a value."""
 
     delay = Field("delay", AnyValue(), "Checks later.", ignored="a value is checked where it is given")
@@ -150,7 +155,7 @@ class ValidationKeys(Table):
     )
 
 
-class InputKeys(Table):
+class V1InputFields(Table):
     """An input or an output of a component."""
 
     required = ("name",)
@@ -165,7 +170,7 @@ class InputKeys(Table):
     is_flag = Field("isFlag", Boolean(), "Whether it is written as --name alone.")
     arg_format = Field("argFormat", String(), "The format of {{ params.name.as_arg }}; default --name=value.")
     to_env = Field("toEnv", String(), "An environment variable that carries it too.")
-    validation = Field("validation", Nested(ValidationKeys), "Constraints of the value.")
+    validation = Field("validation", Nested(V1ValidationFields), "Constraints of the value.")
     options = Field("options", AnyValue(), "The allowed values; the older form of validation.options.")
     delay_validation = Field(
         "delayValidation", AnyValue(), "Checks later.", ignored="a value is checked where it is given"
@@ -176,7 +181,7 @@ class InputKeys(Table):
     to_init = Field("toInit", Boolean(), "Fetches it before the start.", rejected=_FETCHED, fix=_FETCH)
 
 
-class ParamKeys(Table):
+class V1ParamFields(Table):
     """A parameter in its full form."""
 
     value = Field("value", AnyValue(), "The value.")
@@ -195,7 +200,7 @@ class ParamKeys(Table):
     to_init = Field("toInit", AnyValue(), "Fetches it before the start.", rejected=_FETCHED, fix=_FETCH)
 
 
-class CommonKeys(Table):
+class V1CommonFields(Table):
     """Fields of both operations and components; merged by patchStrategy."""
 
     version = Field("version", LooseString(), "1.1.")
@@ -207,13 +212,13 @@ class CommonKeys(Table):
     queue = Field("queue", String(), "The queue; an agent before a slash is dropped.")
     namespace = Field("namespace", String(), "The namespace.")
     termination = Field(
-        "termination", Nested(TerminationKeys), "When the run is stopped, restarted, removed."
+        "termination", Nested(V1TerminationFields), "When the run is stopped, restarted, removed."
     )
-    plugins = Field("plugins", Nested(PluginKeys), "Helpers of Polyaxon; none of them runs.")
+    plugins = Field("plugins", Nested(V1PluginFields), "Helpers of Polyaxon; none of them runs.")
     strict_params = Field("strictParams", Boolean(), "Whether every parameter needs an input of its name.")
     is_approved = Field("isApproved", Boolean(), "false suspends the job until it is resumed.")
     template = Field(
-        "template", Nested(TemplateKeys), "Marks a document that must be completed before it runs."
+        "template", Nested(V1TemplateFields), "Marks a document that must be completed before it runs."
     )
     cost = Field("cost", AnyValue(), "A cost.", ignored="the replicas' requests count")
     presets = Field("presets", AnyValue(), "Further files.", rejected=_MANAGER, fix="write its settings here")
@@ -230,27 +235,29 @@ class CommonKeys(Table):
     )
 
 
-class ComponentKeys(CommonKeys):
+class V1ComponentFields(V1CommonFields):
     """A component."""
 
     required = ("run",)
-    kind = Field("kind", Choice(ComponentWord), "component.")
-    inputs = Field("inputs", ListOf(Nested(InputKeys)), "Its declared parameters.")
+    kind = Field("kind", Choice(ComponentKind), "component.")
+    inputs = Field("inputs", ListOf(Nested(V1InputFields)), "Its declared parameters.")
     outputs = Field(
         "outputs",
-        ListOf(Nested(InputKeys)),
+        ListOf(Nested(V1InputFields)),
         "Its results; a value or a parameter can be used, results are not stored.",
     )
     run = Field("run", RUN, "What runs.")
 
 
-class OperationKeys(CommonKeys):
+class V1OperationFields(V1CommonFields):
     """An operation: a component with parameters."""
 
     required = ("component",)
-    kind = Field("kind", Choice(OperationWord), "operation.")
-    component = Field("component", Nested(ComponentKeys), "The inline component.")
-    params = Field("params", MapOf(None, Param(Nested(ParamKeys))), "Values of inputs, or of further names.")
+    kind = Field("kind", Choice(OperationKind), "operation.")
+    component = Field("component", Nested(V1ComponentFields), "The inline component.")
+    params = Field(
+        "params", MapOf(None, V1Param(Nested(V1ParamFields))), "Values of inputs, or of further names."
+    )
     run_patch = Field("runPatch", AnyValue(), "Fields of the component's run, merged by patchStrategy.")
     patch_strategy = Field("patchStrategy", Choice(PatchStrategy), "The merge strategy; default post_merge.")
     is_preset = Field("isPreset", Boolean(), "Whether it is a preset, which is rejected.")

@@ -1,7 +1,4 @@
-"""Fields of Polyaxon 0.x documents (``version: 1``), by kind.
-
-Source: the published schemas of versions 0.1 to 0.6 and the Polyaxonfile specification of that time.
-"""
+"""Fields of Polyaxon 0.x documents (``version: 1``) by kind, and their types."""
 
 from __future__ import annotations
 
@@ -9,8 +6,11 @@ import enum
 
 from muster_formats.field_types import AnyValue, Boolean, Choice, ListOf, RawMapping, String
 from muster_formats.names import NameRule
-from muster_formats.polyaxon_v0.env_keys import ExperimentEnvKeys, LoneEnvKeys, ReplicasKeys
-from muster_formats.polyaxon_v0.kinds import Commands, Pairs
+from muster_formats.polyaxon_v0.environment import V0ExperimentEnvFields, V0LoneEnvFields, V0ReplicasFields
+from muster_formats.polyaxon_v0.field_types import (
+    Commands,
+    Pairs,
+)
 from muster_formats.schema import Field, Nested, Table
 
 VERSION = "1"
@@ -59,7 +59,7 @@ class IoType(enum.StrEnum):
     AZURE_PATH = "azure_path"
 
 
-class RunKeys(Table):
+class V0RunFields(Table):
     """``run``."""
 
     required = ("cmd",)
@@ -83,7 +83,7 @@ class RunKeys(Table):
     )
 
 
-class LoggingKeys(Table):
+class V0LoggingFields(Table):
     """``logging``."""
 
     level = Field("level", AnyValue(), "The log level.", ignored="the program decides what it logs")
@@ -93,7 +93,7 @@ class LoggingKeys(Table):
     path = Field("path", AnyValue(), "The log folder.", ignored="the output of every replica is stored")
 
 
-class InputKeys(Table):
+class V0InputFields(Table):
     """One element of ``inputs``."""
 
     required = ("name",)
@@ -107,17 +107,17 @@ class InputKeys(Table):
     options = Field("options", ListOf(AnyValue()), "The allowed values.")
 
 
-class OpKeys(Table):
+class V0OpFields(Table):
     """Fields of every document."""
 
     unread = frozenset({"version", "kind"})
     name = Field("name", String(_NAME), "The job's name; default the file's, else the kind.")
     description = Field("description", String(), "Stored as the annotation polyaxon.com/description.")
     tags = Field("tags", ListOf(String()), "Stored as the annotation polyaxon.com/tags.")
-    logging = Field("logging", Nested(LoggingKeys), "Logging of the program.")
+    logging = Field("logging", Nested(V0LoggingFields), "Logging of the program.")
     params = Field("params", RawMapping(), "Values of {{ name }} placeholders, passed to the program too.")
     declarations = Field("declarations", RawMapping(), "The older name of params.")
-    inputs = Field("inputs", ListOf(Nested(InputKeys)), "The declared parameters and their defaults.")
+    inputs = Field("inputs", ListOf(Nested(V0InputFields)), "The declared parameters and their defaults.")
     outputs = Field(
         "outputs",
         AnyValue(),
@@ -135,7 +135,7 @@ class OpKeys(Table):
     settings = Field("settings", AnyValue(), "A hyper-parameter search.", rejected=_MANAGER, fix=_SINGLY)
 
 
-class BuildFieldKeys(Table):
+class V0BuildFieldFields(Table):
     """How an image is built."""
 
     image = Field("image", String(), "The base image; without build_steps the image itself.")
@@ -165,11 +165,11 @@ class BuildFieldKeys(Table):
     backend = Field("backend", AnyValue(), "Who builds.", ignored="the runtime decides how images are built")
 
 
-class BuildKeys(BuildFieldKeys):
+class V0BuildFields(V0BuildFieldFields):
     """``build`` within another kind."""
 
     unread = frozenset({"version", "kind"})
-    environment = Field("environment", Nested(LoneEnvKeys), "The environment of the build.")
+    environment = Field("environment", Nested(V0LoneEnvFields), "The environment of the build.")
     name = Field("name", AnyValue(), "A name.", ignored=_THE_JOB_S)
     description = Field("description", AnyValue(), "For people.", ignored=_THE_JOB_S)
     tags = Field("tags", AnyValue(), "For people.", ignored=_THE_JOB_S)
@@ -180,17 +180,17 @@ class BuildKeys(BuildFieldKeys):
     outputs = Field("outputs", AnyValue(), "Results of the build.", ignored=_THE_JOB_S)
 
 
-class RunnableKeys(OpKeys):
+class V0RunnableFields(V0OpFields):
     """Fields of every kind but a build."""
 
     build = Field(
-        "build", Nested(BuildKeys), "The image; with build_steps it is built first, by a separate job."
+        "build", Nested(V0BuildFields), "The image; with build_steps it is built first, by a separate job."
     )
-    run = Field("run", Nested(RunKeys), "What runs.")
-    environment = Field("environment", Nested(LoneEnvKeys), "The environment.")
+    run = Field("run", Nested(V0RunFields), "What runs.")
+    environment = Field("environment", Nested(V0LoneEnvFields), "The environment.")
 
 
-class ExperimentKeys(RunnableKeys):
+class V0ExperimentFields(V0RunnableFields):
     """``kind: experiment``."""
 
     required = ("run",)
@@ -201,12 +201,12 @@ class ExperimentKeys(RunnableKeys):
     )
     framework = Field("framework", String(), "tensorflow, mxnet, horovod or pytorch; required with replicas.")
     environment = Field(
-        "environment", Nested(ExperimentEnvKeys), "The master's environment, and the replicas."
+        "environment", Nested(V0ExperimentEnvFields), "The master's environment, and the replicas."
     )
-    replicas = Field("replicas", Nested(ReplicasKeys), "The replicas besides the master.")
+    replicas = Field("replicas", Nested(V0ReplicasFields), "The replicas besides the master.")
 
 
-class JobKeys(RunnableKeys):
+class V0JobFields(V0RunnableFields):
     """``kind: job``."""
 
     required = ("run",)
@@ -214,28 +214,30 @@ class JobKeys(RunnableKeys):
     framework = Field("framework", AnyValue(), "A framework.", ignored="it has one replica")
 
 
-class NotebookKeys(RunnableKeys):
+class V0NotebookFields(V0RunnableFields):
     """``kind: notebook``."""
 
     backend = Field("backend", Choice(NotebookBackend), "notebook (default) or lab.")
 
 
-class TensorboardKeys(RunnableKeys):
+class V0TensorboardFields(V0RunnableFields):
     """``kind: tensorboard``."""
 
 
-class BuildDocumentKeys(OpKeys, BuildFieldKeys):
+class V0BuildDocumentFields(V0OpFields, V0BuildFieldFields):
     """``kind: build``."""
 
-    environment = Field("environment", Nested(LoneEnvKeys), "The environment of the build.")
-    build = Field("build", Nested(BuildKeys), "The fields in a section of their own, as in older documents.")
+    environment = Field("environment", Nested(V0LoneEnvFields), "The environment of the build.")
+    build = Field(
+        "build", Nested(V0BuildFields), "The fields in a section of their own, as in older documents."
+    )
 
 
 TABLES: dict[str, type[Table]] = {
-    "experiment": ExperimentKeys,
-    "job": JobKeys,
-    "notebook": NotebookKeys,
-    "tensorboard": TensorboardKeys,
-    "build": BuildDocumentKeys,
+    "experiment": V0ExperimentFields,
+    "job": V0JobFields,
+    "notebook": V0NotebookFields,
+    "tensorboard": V0TensorboardFields,
+    "build": V0BuildDocumentFields,
 }
 """The table of every supported kind."""

@@ -46,7 +46,7 @@ _UNITS = Quantity(parse_count, "8")
 _WRONG = "A spelling of {} in published documents."
 
 
-class CpuKeys(Table):
+class V0CpuFields(Table):
     """``resources.cpu``, in cores."""
 
     requests = Field("requests", _CORES, "Requested cores.")
@@ -55,7 +55,7 @@ class CpuKeys(Table):
     limit = Field("limit", _CORES, _WRONG.format("limits"))
 
 
-class MemoryKeys(Table):
+class V0MemoryFields(Table):
     """``resources.memory``, in MiB."""
 
     requests = Field("requests", _MEMORY, "Requested MiB.")
@@ -64,7 +64,7 @@ class MemoryKeys(Table):
     limit = Field("limit", _MEMORY, _WRONG.format("limits"))
 
 
-class GpuKeys(Table):
+class V0GpuFields(Table):
     """``resources.gpu``, whole."""
 
     requests = Field("requests", _GPUS, "Whole GPUs.")
@@ -73,7 +73,7 @@ class GpuKeys(Table):
     limit = Field("limit", _GPUS, _WRONG.format("limits"))
 
 
-class TpuKeys(Table):
+class V0TpuFields(Table):
     """``resources.tpu``, whole."""
 
     requests = Field("requests", _UNITS, f"Whole TPUs, as the extended resource {TPU}.")
@@ -82,7 +82,7 @@ class TpuKeys(Table):
     limit = Field("limit", _UNITS, _WRONG.format("limits"))
 
 
-class KubernetesAmountKeys(Table):
+class V0KubernetesAmountFields(Table):
     """``resources.requests`` or ``limits``: the later layout, in Kubernetes units."""
 
     others = (EXTENDED_RESOURCE, Quantity(parse_count, "1 or 2"))
@@ -92,37 +92,37 @@ class KubernetesAmountKeys(Table):
     tpu = Field("tpu", _UNITS, f"Whole TPUs, as the extended resource {TPU}.")
 
 
-class ResourceKeys(Table):
+class V0ResourceFields(Table):
     """``resources``."""
 
-    cpu = Field("cpu", Nested(CpuKeys), "Cores.")
-    memory = Field("memory", Nested(MemoryKeys), "Memory in MiB.")
-    gpu = Field("gpu", Nested(GpuKeys), "Whole GPUs.")
-    tpu = Field("tpu", Nested(TpuKeys), "Whole TPUs.")
-    requests = Field("requests", Nested(KubernetesAmountKeys), "Requests, in the later layout.")
-    limits = Field("limits", Nested(KubernetesAmountKeys), "Limits, in the later layout.")
+    cpu = Field("cpu", Nested(V0CpuFields), "Cores.")
+    memory = Field("memory", Nested(V0MemoryFields), "Memory in MiB.")
+    gpu = Field("gpu", Nested(V0GpuFields), "Whole GPUs.")
+    tpu = Field("tpu", Nested(V0TpuFields), "Whole TPUs.")
+    requests = Field("requests", Nested(V0KubernetesAmountFields), "Requests, in the later layout.")
+    limits = Field("limits", Nested(V0KubernetesAmountFields), "Limits, in the later layout.")
 
 
 _SORTS = (
-    (ResourceKeys.cpu, CpuKeys, "cpu"),
-    (ResourceKeys.memory, MemoryKeys, "memory"),
-    (ResourceKeys.gpu, GpuKeys, "gpu"),
-    (ResourceKeys.tpu, TpuKeys, TPU),
+    (V0ResourceFields.cpu, V0CpuFields, "cpu"),
+    (V0ResourceFields.memory, V0MemoryFields, "memory"),
+    (V0ResourceFields.gpu, V0GpuFields, "gpu"),
+    (V0ResourceFields.tpu, V0TpuFields, TPU),
 )
 _DEVICES = frozenset({"gpu", TPU})
 
 
 def read_resources(section: Section) -> tuple[Resources, Resources]:
     """Return requests and limits; a limit without a request is also the request. A request above its limit is a problem."""
-    said = _Said()
+    given = _Amounts()
     for sort, table, name in _SORTS:
         if part := section.get(sort):
             asked, held = (
                 part.get_misspelt(table.requests, table.request),
                 part.get_misspelt(table.limits, table.limit),
             )
-            said.note(name, asked, held, part.at("requests") or part.at("request") or part.cursor)
-    asked_list, held_list = section.get(ResourceKeys.requests), section.get(ResourceKeys.limits)
+            given.note(name, asked, held, part.at("requests") or part.at("request") or part.cursor)
+    asked_list, held_list = section.get(V0ResourceFields.requests), section.get(V0ResourceFields.limits)
     if asked_list or held_list:
         for sort, _, _ in _SORTS:
             if cursor := section.at(sort.key):
@@ -130,12 +130,12 @@ def read_resources(section: Section) -> tuple[Resources, Resources]:
                 cursor.error(Code.CONFLICT, words, found="", fix=f"move {sort.key} into requests and limits")
         asked_all, held_all = _kubernetes(asked_list), _kubernetes(held_list)
         for name in {**asked_all, **held_all}:
-            said.note(name, asked_all.get(name), held_all.get(name), (asked_list or section).cursor)
-    return to_resources({**said.limits, **said.requests}), to_resources(said.limits)
+            given.note(name, asked_all.get(name), held_all.get(name), (asked_list or section).cursor)
+    return to_resources({**given.limits, **given.requests}), to_resources(given.limits)
 
 
 @dataclass
-class _Said:
+class _Amounts:
     requests: dict[str, int] = field(default_factory=dict[str, int])
     limits: dict[str, int] = field(default_factory=dict[str, int])
 
@@ -162,13 +162,13 @@ def _kubernetes(section: Section | None) -> dict[str, int]:
     if section is None:
         return {}
     read = {
-        "cpu": section.get(KubernetesAmountKeys.cpu),
-        "memory": section.get(KubernetesAmountKeys.memory),
-        "gpu": section.get(KubernetesAmountKeys.gpu),
-        TPU: section.get(KubernetesAmountKeys.tpu),
+        "cpu": section.get(V0KubernetesAmountFields.cpu),
+        "memory": section.get(V0KubernetesAmountFields.memory),
+        "gpu": section.get(V0KubernetesAmountFields.gpu),
+        TPU: section.get(V0KubernetesAmountFields.tpu),
     }
     for key, cursor in section.extras().items():
-        if KubernetesAmountKeys.allows(key):
+        if V0KubernetesAmountFields.allows(key):
             name, parse, examples = resource_type(key)
             read[name if key in GPU_NAMES else key] = Quantity(parse, examples).read(cursor)
     return {name: amount for name, amount in read.items() if amount is not None}

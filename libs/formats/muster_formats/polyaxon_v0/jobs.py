@@ -1,7 +1,8 @@
-"""What every job of Polyaxon 0.x has: name, run policy, image and build."""
+"""What every job of Polyaxon 0.x has: name, run policy, image, and the build of its image."""
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -25,20 +26,59 @@ from muster_formats.limits import Limits
 from muster_formats.locations import FieldLocations, JobField
 from muster_formats.names import DNS_1035
 from muster_formats.native import build_role
-from muster_formats.polyaxon_v0.build import Image
-from muster_formats.polyaxon_v0.env import Env
-from muster_formats.polyaxon_v0.keys import NAME, ExperimentKeys, OpKeys
-from muster_formats.polyaxon_v0.params import Params
+from muster_formats.polyaxon_v0.environment import V0Environment, read_env
+from muster_formats.polyaxon_v0.fields import (
+    NAME,
+    V0BuildFieldFields,
+    V0BuildFields,
+    V0ExperimentFields,
+    V0OpFields,
+)
+from muster_formats.polyaxon_v0.parameters import Params
 from muster_formats.polyaxon_v0.roles import with_env
 from muster_formats.registry import ReadContext
 from muster_formats.schema import Section
+
+
+@dataclass(frozen=True, kw_only=True)
+class Image:
+    """The ``base`` image, the build ``steps`` and the variables in it; ``env`` is the environment of the build job."""
+
+    base: str = ""
+    steps: tuple[str, ...] = ()
+    tell: dict[str, str]
+    env: V0Environment
+
+    def build(self, name: str) -> Build:
+        """Return what the build job of job ``name`` makes."""
+        made_of = msgspec.json.encode((self.base, self.steps, sorted(self.tell.items())))
+        tag = hashlib.sha256(made_of).hexdigest()[:12]
+        image = f"{name}:{tag}" if self.steps else self.base
+        return Build(base=self.base, image=image, steps=self.steps, env=self.tell)
+
+
+def read_image(section: Section | None) -> Image:
+    """Read the fields of a build from any table that has them."""
+    if section is None:
+        return Image(tell={}, env=V0Environment())
+    if section.get(V0BuildFieldFields.image) is None and not section.given(V0BuildFieldFields.dockerfile):
+        section.cursor.missing("image", "image is missing", "add image: python:3.11")
+    language = section.get(V0BuildFieldFields.lang_env)
+    spoken = dict.fromkeys(("LC_ALL", "LANG", "LANGUAGE"), language) if language else {}
+    return Image(
+        base=section.get(V0BuildFieldFields.image) or "",
+        steps=tuple(section.get(V0BuildFieldFields.build_steps) or ()),
+        tell={**spoken, **(section.get(V0BuildFieldFields.env_vars) or {})},
+        env=read_env(section.get(V0BuildFields.environment)),
+    )
+
 
 _LONGEST_GIVEN = 40
 _NO_NAME = re.compile(r"[^a-z0-9]+")
 
 
 @dataclass(frozen=True, kw_only=True)
-class Op:
+class V0Operation:
     """The document being read: ``kind``, its ``section`` with placeholders expanded, the job's identity, and its ``limits``."""
 
     kind: str
@@ -48,14 +88,14 @@ class Op:
     params: Params
     limits: Limits
 
-    def places(self) -> FieldLocations:
+    def locations(self) -> FieldLocations:
         """Return the source locations of the common fields."""
         cursor = self.section.cursor
-        places = FieldLocations(cursor.location)
-        places.record(JobField("name"), cursor.key_location("name"))
+        locations = FieldLocations(cursor.location)
+        locations.record(JobField("name"), cursor.key_location("name"))
         key = "params" if self.section.at("params") else "declarations"
-        places.record(JobField("parameters"), cursor.key_location(key), key)
-        return places
+        locations.record(JobField("parameters"), cursor.key_location(key), key)
+        return locations
 
     def job(
         self,
@@ -102,18 +142,18 @@ class Op:
         )
 
 
-def build_role_of(build: Build, env: Env) -> Role:
+def build_role_of(build: Build, env: V0Environment) -> Role:
     """Build the role of a build with the settings of ``env``."""
     role = build_role(build)
     return msgspec.structs.replace(role, template=with_env(role.template, env))
 
 
-def image_template(op: Op, image: Image) -> Template:
+def image_template(op: V0Operation, image: Image) -> Template:
     """Build a template with the job's image, given or built."""
     return Template(image=image.build(op.name).image, env=image.tell)
 
 
-def run_policy(env: Env, others: Iterable[Env] = ()) -> RunPolicy:
+def run_policy(env: V0Environment, others: Iterable[V0Environment] = ()) -> RunPolicy:
     """Read the run policy: the master's, with the highest back-off limit of all roles."""
     restarts = [one.restarts for one in (env, *others) if one.restarts is not None]
     return RunPolicy(
@@ -125,14 +165,14 @@ def run_policy(env: Env, others: Iterable[Env] = ()) -> RunPolicy:
 
 def name_of(section: Section, kind: str, given: ReadContext) -> str:
     """Return the document's name, else the given one, else the kind, as a DNS-1035 label; warn if it was converted."""
-    said = section.get(OpKeys.name)
-    if said is None:
+    written = section.get(V0OpFields.name)
+    if written is None:
         return _dns_name(given.name[:_LONGEST_GIVEN], kind)
-    name = _dns_name(said, kind)
-    if name != said:
-        words = f"the name is converted to {name}: a name must be {DNS_1035.description}"
+    name = _dns_name(written, kind)
+    if name != written:
+        message = f"the name is converted to {name}: a name must be {DNS_1035.description}"
         section.cursor.problems.warn(
-            Code.BAD_NAME, section.cursor.key_location("name"), words, found=said, fix=f"write {name}"
+            Code.BAD_NAME, section.cursor.key_location("name"), message, found=written, fix=f"write {name}"
         )
     return name
 
@@ -147,11 +187,13 @@ def _dns_name(text: str, kind: str) -> str:
 def _annotations(section: Section, framework: Framework) -> dict[str, str]:
     """Return description and tags as annotations."""
     labelled = (
-        section.at("framework") if framework is Framework.PLAIN and section.table is ExperimentKeys else None
+        section.at("framework")
+        if framework is Framework.PLAIN and section.table is V0ExperimentFields
+        else None
     )
-    said = {
-        "description": section.get(OpKeys.description) or "",
-        "tags": ",".join(section.get(OpKeys.tags) or ()),
-        "framework": (section.get(ExperimentKeys.framework) if labelled else None) or "",
+    given = {
+        "description": section.get(V0OpFields.description) or "",
+        "tags": ",".join(section.get(V0OpFields.tags) or ()),
+        "framework": (section.get(V0ExperimentFields.framework) if labelled else None) or "",
     }
-    return {f"polyaxon.com/{key}": value for key, value in said.items() if value}
+    return {f"polyaxon.com/{key}": value for key, value in given.items() if value}

@@ -10,25 +10,25 @@ from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
 from muster_formats.names import VARIABLE
 from muster_formats.nodes import Json, YamlNode
-from muster_formats.polyaxon_v1.expressions import Names, Value, has_expression, text_of
-from muster_formats.polyaxon_v1.keys import (
-    ComponentKeys,
-    InputKeys,
-    OperationKeys,
-    ParamKeys,
-    ValidationKeys,
+from muster_formats.polyaxon_v1.expressions import ExpressionNames, Value, has_expression, text_of
+from muster_formats.polyaxon_v1.fields import (
+    V1ComponentFields,
+    V1InputFields,
+    V1OperationFields,
+    V1ParamFields,
+    V1ValidationFields,
 )
 from muster_formats.problems import shown
 from muster_formats.schema import Section
 
 _RESERVED = frozenset({"globals", "params", "connections", "inputs", "outputs", "io"})
-_ELSEWHERE = (OperationKeys.matrix, OperationKeys.parallel, OperationKeys.joins)
+_ELSEWHERE = (V1OperationFields.matrix, V1OperationFields.parallel, V1OperationFields.joins)
 _LISTS = ("List[", "list[")
 _TRUTHS = {"true": True, "false": False}
 
 
 @dataclass(frozen=True)
-class Given:
+class ReceivedParams:
     """The values of a document's names.
 
     ``values`` are in the order of declaration, then of the parameters; ``tell`` also become environment variables.
@@ -69,7 +69,7 @@ class ParamsReader:
         # Report that, not the missing value of an input.
         self._valued_elsewhere = operation is not None and any(operation.given(one) for one in _ELSEWHERE)
 
-    def read(self) -> Given:
+    def read(self) -> ReceivedParams:
         """Return every name and its value."""
         params = self._params()
         inputs = self._inputs()
@@ -81,7 +81,9 @@ class ParamsReader:
             if node is None:
                 continue
             values[one.name] = Value(node=node, argument=self._argument(one, node))
-            variable = (param.variable if param else "") or self._variable(one.section, InputKeys.to_env.key)
+            variable = (param.variable if param else "") or self._variable(
+                one.section, V1InputFields.to_env.key
+            )
             if variable:
                 tell[variable] = text_of(node)
         for name, param in params.items():
@@ -92,42 +94,42 @@ class ParamsReader:
             values[name] = Value(node=node, argument=f"--{name}={text_of(node)}")
             if param.variable:
                 tell[param.variable] = text_of(node)
-        return Given(values, tell)
+        return ReceivedParams(values, tell)
 
     def _params(self) -> dict[str, _Param]:
         params: dict[str, _Param] = {}
         operation = self._operation
-        read = operation.get(OperationKeys.params) if operation else None
-        at = operation.at(OperationKeys.params.key) if operation else None
-        places = at.items() if at else {}
+        read = operation.get(V1OperationFields.params) if operation else None
+        at = operation.at(V1OperationFields.params.key) if operation else None
+        locations = at.items() if at else {}
         for name, value in (read or {}).items():
             if isinstance(value, Cursor):
                 params[name] = _Param(at=value, value=value, variable="", context_only=None)
                 continue
             params[name] = _Param(
-                at=places[name],
-                value=value.at(ParamKeys.value.key),
-                variable=self._variable(value, ParamKeys.to_env.key),
-                context_only=value.get(ParamKeys.context_only),
+                at=locations[name],
+                value=value.at(V1ParamFields.value.key),
+                variable=self._variable(value, V1ParamFields.to_env.key),
+                context_only=value.get(V1ParamFields.context_only),
             )
         return params
 
     def _inputs(self) -> dict[str, _Input]:
         found: dict[str, _Input] = {}
-        for declared, output in ((ComponentKeys.inputs, False), (ComponentKeys.outputs, True)):
+        for declared, output in ((V1ComponentFields.inputs, False), (V1ComponentFields.outputs, True)):
             for section in self._component.get(declared) or ():
-                name = section.get(InputKeys.name)
+                name = section.get(V1InputFields.name)
                 if name is None:
                     section.cursor.missing("name", "an input needs a name")
                     continue
-                at = section.at(InputKeys.name.key) or section.cursor
+                at = section.at(V1InputFields.name.key) or section.cursor
                 if name in _RESERVED:
                     at.error(Code.BAD_NAME, f"no input can be named {name}: expressions begin with it")
                 elif name in found and not output:
                     at.error(Code.DUPLICATE, f"two inputs are named {shown(name)}", fix="rename one of them")
                 else:
-                    read = section.get(InputKeys.type) or ""
-                    listed = section.get(InputKeys.is_list) and not read.startswith(_LISTS)
+                    read = section.get(V1InputFields.type) or ""
+                    listed = section.get(V1InputFields.is_list) and not read.startswith(_LISTS)
                     found.setdefault(
                         name,
                         _Input(
@@ -141,15 +143,15 @@ class ParamsReader:
 
     def _node(self, one: _Input, param: _Param | None, values: Mapping[str, Value]) -> YamlNode | None:
         """Return the value of an input: the parameter's, else its default, else ``None``."""
-        default = one.section.at(InputKeys.value.key)
+        default = one.section.at(V1InputFields.value.key)
         at = param.value if param and param.value else default
         if at is None:
-            optional = one.section.get(InputKeys.is_optional) or one.section.cursor.items().get("value")
+            optional = one.section.get(V1InputFields.is_optional) or one.section.cursor.items().get("value")
             if one.output and param is None:
                 return None
             if not optional and not one.output and not self._valued_elsewhere:
                 one.section.cursor.missing(
-                    InputKeys.value.key,
+                    V1InputFields.value.key,
                     f"the input {shown(one.name)} has no value and no parameter",
                     f"add params: {{{shown(one.name)}: ...}} to an operation, or a value here",
                 )
@@ -166,13 +168,13 @@ class ParamsReader:
     def _resolved(self, at: Cursor | None, values: Mapping[str, Value]) -> YamlNode:
         if at is None:
             return YamlNode(None, 0, 0)
-        names = Names(values=values, known=self._known)
+        names = ExpressionNames(values=values, known=self._known)
         return names.resolve(at.node, at.path, at.problems)
 
     def _undeclared(self, name: str, param: _Param, inputs: Mapping[str, _Input]) -> None:
         operation = self._operation
-        strict = self._component.get(ComponentKeys.strict_params) or (
-            operation.get(OperationKeys.strict_params) if operation else None
+        strict = self._component.get(V1ComponentFields.strict_params) or (
+            operation.get(V1OperationFields.strict_params) if operation else None
         )
         if name in _RESERVED:
             param.at.error(Code.BAD_NAME, f"no parameter can be named {name}: expressions begin with it")
@@ -186,12 +188,12 @@ class ParamsReader:
             )
 
     def _argument(self, one: _Input, node: YamlNode) -> str:
-        flag = one.section.get(InputKeys.is_flag) or one.type == "bool"
-        written = one.section.at(InputKeys.arg_format.key)
+        flag = one.section.get(V1InputFields.is_flag) or one.type == "bool"
+        written = one.section.at(V1InputFields.arg_format.key)
         if node.value is None:
             return ""
-        if written and one.section.get(InputKeys.arg_format) is not None:
-            names = Names(values={one.name: Value(node=node, argument="")}, known={})
+        if written and one.section.get(V1InputFields.arg_format) is not None:
+            names = ExpressionNames(values={one.name: Value(node=node, argument="")}, known={})
             return text_of(names.resolve(written.node, written.path, written.problems, inside="value"))
         if flag:
             return f"--{one.name}" if node.value not in (False, 0, "") else ""
@@ -199,30 +201,39 @@ class ParamsReader:
 
     def _variable(self, section: Section, key: str) -> str:
         at = section.at(key)
-        name = section.get(InputKeys.to_env) or ""
+        name = section.get(V1InputFields.to_env) or ""
         if at and name and not VARIABLE.allows(name):
             at.error(Code.BAD_NAME, VARIABLE.message(name), allowed=VARIABLE.description)
             return ""
         return name
 
     def _validate(self, one: _Input, node: YamlNode, at: Cursor) -> None:
-        section = one.section.get(InputKeys.validation)
-        options = one.section.at(InputKeys.options.key) or (
-            section.at(ValidationKeys.options.key) if section else None
+        section = one.section.get(V1InputFields.validation)
+        options = one.section.at(V1InputFields.options.key) or (
+            section.at(V1ValidationFields.options.key) if section else None
         )
         if options and node.value is not None:
             _among(options, one.name, node, at)
         if section is None:
             return
-        for bound in (ValidationKeys.gt, ValidationKeys.ge, ValidationKeys.lt, ValidationKeys.le):
+        for bound in (
+            V1ValidationFields.gt,
+            V1ValidationFields.ge,
+            V1ValidationFields.lt,
+            V1ValidationFields.le,
+        ):
             limit = section.at(bound.key)
             for value in _numbers(node):
                 if limit and not _HOLDS[bound.key](value, limit.node.value):
                     words = f"{shown(one.name)} is {shown(value)}; it must be {bound.key} {shown(limit.node.value)}"
                     at.error(Code.OUT_OF_RANGE, words, allowed=f"{bound.key} {shown(limit.node.value)}")
         lengths = (
-            (section.get(ValidationKeys.min_length), section.get(ValidationKeys.max_length), (str,)),
-            (section.get(ValidationKeys.min_items), section.get(ValidationKeys.max_items), (list, dict)),
+            (section.get(V1ValidationFields.min_length), section.get(V1ValidationFields.max_length), (str,)),
+            (
+                section.get(V1ValidationFields.min_items),
+                section.get(V1ValidationFields.max_items),
+                (list, dict),
+            ),
         )
         for least, most, kinds in lengths:
             value = node.value

@@ -15,7 +15,7 @@ from muster_formats.kubeflow import ElasticPolicyFields, TorchElasticPolicyField
 from muster_formats.names import DNS_1035, QUEUE
 from muster_formats.native import Processes, RendezvousBackend
 from muster_formats.pods import ANNOTATIONS, LABELS, TOLERATIONS, AffinityFields, ContainerFields
-from muster_formats.polyaxon_v1.kinds import ByKind
+from muster_formats.polyaxon_v1.field_types import ByKind
 from muster_formats.rules import MAX_REPLICAS
 from muster_formats.schema import Field, Nested, Table
 
@@ -33,7 +33,7 @@ class PodRestart(enum.StrEnum):
     NEVER = "Never"
 
 
-class SuccessWord(enum.StrEnum):
+class SuccessCondition(enum.StrEnum):
     """The success policies of a tfjob."""
 
     DEFAULT = ""
@@ -41,7 +41,7 @@ class SuccessWord(enum.StrEnum):
     ALL_WORKERS = "AllWorkers"
 
 
-class EnvironmentKeys(Table):
+class V1EnvironmentFields(Table):
     """``environment``: the pod around the container."""
 
     labels = Field("labels", LABELS, "Labels of the replica.")
@@ -78,7 +78,7 @@ class EnvironmentKeys(Table):
     dns_config = Field("dnsConfig", AnyValue(), "The DNS configuration.", kubernetes=True)
 
 
-class InitKeys(Table):
+class V1InitFields(Table):
     """A step before the container starts."""
 
     container = Field("container", Nested(ContainerFields), "An init container.", kubernetes=True)
@@ -95,13 +95,13 @@ class InitKeys(Table):
     connection = Field("connection", AnyValue(), "A store or repository.", rejected=_FETCHED, fix=_FETCH)
 
 
-class PodKeys(Table):
+class V1PodFields(Table):
     """The pod of one replica: fields of every run and every replica type."""
 
-    environment = Field("environment", Nested(EnvironmentKeys), "The pod around the container.")
+    environment = Field("environment", Nested(V1EnvironmentFields), "The pod around the container.")
     container = Field("container", Nested(ContainerFields), "The main container; its name is optional.")
     sidecars = Field("sidecars", ListOf(Nested(ContainerFields)), "Containers beside it.", kubernetes=True)
-    init = Field("init", ListOf(Nested(InitKeys)), "Steps before it.")
+    init = Field("init", ListOf(Nested(V1InitFields)), "Steps before it.")
     volumes = Field("volumes", AnyValue(), "Volumes of the pod.", kubernetes=True)
     connections = Field(
         "connections",
@@ -111,14 +111,14 @@ class PodKeys(Table):
     )
 
 
-class JobKeys(PodKeys):
+class V1JobFields(V1PodFields):
     """``kind: job``."""
 
     required = ("kind", "container")
     kind = Field("kind", LooseString(), "The kind of run.")
 
 
-class ServiceKeys(JobKeys):
+class V1ServiceFields(V1JobFields):
     """``kind: service``."""
 
     ports = Field("ports", ListOf(Integer(1, 65535)), "Ports it listens on, the first for browsers.")
@@ -134,13 +134,13 @@ class ServiceKeys(JobKeys):
     )
 
 
-class ReplicaKeys(PodKeys):
+class V1ReplicaFields(V1PodFields):
     """One replica type of a distributed run."""
 
     replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
 
 
-class SchedulingKeys(Table):
+class V1SchedulingFields(Table):
     """``schedulingPolicy``."""
 
     min_available = Field(
@@ -158,7 +158,7 @@ class SchedulingKeys(Table):
     )
 
 
-class DistributedKeys(Table):
+class V1DistributedFields(Table):
     """Fields of every distributed run."""
 
     required = ("kind",)
@@ -166,29 +166,31 @@ class DistributedKeys(Table):
     clean_pod_policy = Field(
         "cleanPodPolicy", Choice(CleanPodPolicy), "Which replicas are removed at the end."
     )
-    scheduling = Field("schedulingPolicy", Nested(SchedulingKeys), "Queue, minimum and deadline of the gang.")
+    scheduling = Field(
+        "schedulingPolicy", Nested(V1SchedulingFields), "Queue, minimum and deadline of the gang."
+    )
 
 
-class TFJobKeys(DistributedKeys):
+class V1TFJobFields(V1DistributedFields):
     """``kind: tfjob``."""
 
     dynamic_worker = Field(
         "enableDynamicWorker", Boolean(), "A worker sees itself and the parameter servers only."
     )
-    success_policy = Field("successPolicy", Choice(SuccessWord), "When the job has succeeded.")
-    chief = Field("chief", Nested(ReplicaKeys), "Role chief.")
-    ps = Field("ps", Nested(ReplicaKeys), "Role ps.")
-    worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
-    evaluator = Field("evaluator", Nested(ReplicaKeys), "Role evaluator.")
+    success_policy = Field("successPolicy", Choice(SuccessCondition), "When the job has succeeded.")
+    chief = Field("chief", Nested(V1ReplicaFields), "Role chief.")
+    ps = Field("ps", Nested(V1ReplicaFields), "Role ps.")
+    worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
+    evaluator = Field("evaluator", Nested(V1ReplicaFields), "Role evaluator.")
 
 
-class BoundsKeys(ElasticPolicyFields):
+class V1BoundsFields(ElasticPolicyFields):
     """``elasticPolicy`` of a paddlejob."""
 
     metrics_spelt = Field("Metrics", AnyValue(), "Metrics to scale by.", ignored=_SCALING)
 
 
-class ElasticKeys(TorchElasticPolicyFields):
+class V1ElasticFields(TorchElasticPolicyFields):
     """``elasticPolicy`` of a pytorchjob."""
 
     metrics_spelt = Field("Metrics", AnyValue(), "Metrics to scale by.", ignored=_SCALING)
@@ -203,40 +205,40 @@ class ElasticKeys(TorchElasticPolicyFields):
     )
 
 
-class PytorchJobKeys(DistributedKeys):
+class V1PytorchJobFields(V1DistributedFields):
     """``kind: pytorchjob``."""
 
-    elastic = Field("elasticPolicy", Nested(ElasticKeys), "The bounds of the workers.")
+    elastic = Field("elasticPolicy", Nested(V1ElasticFields), "The bounds of the workers.")
     processes = Field("nProcPerNode", Processes(), "Processes of one replica: auto, cpu, gpu or a number.")
-    master = Field("master", Nested(ReplicaKeys), "Role master.")
-    worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
+    master = Field("master", Nested(V1ReplicaFields), "Role master.")
+    worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
 
 
-class MPIJobKeys(DistributedKeys):
+class V1MPIJobFields(V1DistributedFields):
     """``kind: mpijob``."""
 
     slots = Field("slotsPerWorker", Integer(1, _MAX_PROCESSES), "Processes of one worker; default 1.")
-    launcher = Field("launcher", Nested(ReplicaKeys), "Role launcher.")
-    worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
+    launcher = Field("launcher", Nested(V1ReplicaFields), "Role launcher.")
+    worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
     ssh_path = Field("sshAuthMountPath", AnyValue(), "SSH keys.", ignored="Muster uses its own remote shell")
     implementation = Field(
         "implementation", AnyValue(), "OpenMPI or Intel.", ignored="the launcher gets the settings of both"
     )
 
 
-class PaddleJobKeys(DistributedKeys):
+class V1PaddleJobFields(V1DistributedFields):
     """``kind: paddlejob``."""
 
-    elastic = Field("elasticPolicy", Nested(BoundsKeys), "The bounds of the workers.")
-    master = Field("master", Nested(ReplicaKeys), "Role master.")
-    worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
+    elastic = Field("elasticPolicy", Nested(V1BoundsFields), "The bounds of the workers.")
+    master = Field("master", Nested(V1ReplicaFields), "Role master.")
+    worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
 
 
-class XGBJobKeys(DistributedKeys):
+class V1XGBJobFields(V1DistributedFields):
     """``kind: xgbjob``."""
 
-    master = Field("master", Nested(ReplicaKeys), "Role master.")
-    worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
+    master = Field("master", Nested(V1ReplicaFields), "Role master.")
+    worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
 
 
 class MXMode(enum.StrEnum):
@@ -246,19 +248,19 @@ class MXMode(enum.StrEnum):
     TUNE = "MXTune"
 
 
-class MXJobKeys(DistributedKeys):
+class V1MXJobFields(V1DistributedFields):
     """``kind: mxjob``."""
 
     mode = Field("mode", Choice(MXMode), "MXTrain (default): scheduler, server, worker. MXTune: the tuners.")
-    scheduler = Field("scheduler", Nested(ReplicaKeys), "Role scheduler.")
-    server = Field("server", Nested(ReplicaKeys), "Role server.")
-    worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
-    tuner = Field("tuner", Nested(ReplicaKeys), "Role tuner.")
-    tuner_tracker = Field("tunerTracker", Nested(ReplicaKeys), "Role tunertracker.")
-    tuner_server = Field("tunerServer", Nested(ReplicaKeys), "Role tunerserver.")
+    scheduler = Field("scheduler", Nested(V1ReplicaFields), "Role scheduler.")
+    server = Field("server", Nested(V1ReplicaFields), "Role server.")
+    worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
+    tuner = Field("tuner", Nested(V1ReplicaFields), "Role tuner.")
+    tuner_tracker = Field("tunerTracker", Nested(V1ReplicaFields), "Role tunertracker.")
+    tuner_server = Field("tunerServer", Nested(V1ReplicaFields), "Role tunerserver.")
 
 
-class RayReplicaKeys(PodKeys):
+class V1RayReplicaFields(V1PodFields):
     """The head or one worker group of a raycluster."""
 
     replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
@@ -280,13 +282,13 @@ class RayReplicaKeys(PodKeys):
 _AUTOSCALING = "a cluster keeps its size; set replicas"
 
 
-class RayClusterKeys(Table):
+class V1RayClusterFields(Table):
     """``kind: raycluster``."""
 
     required = ("kind", "head")
     kind = Field("kind", LooseString(), "The kind of run.")
-    head = Field("head", Nested(RayReplicaKeys), "Role head.")
-    workers = Field("workers", MapOf(DNS_1035, Nested(RayReplicaKeys)), "Worker groups, each a role.")
+    head = Field("head", Nested(V1RayReplicaFields), "Role head.")
+    workers = Field("workers", MapOf(DNS_1035, Nested(V1RayReplicaFields)), "Worker groups, each a role.")
     entrypoint = Field(
         "entrypoint",
         AnyValue(),
@@ -306,29 +308,29 @@ class RayClusterKeys(Table):
     autoscaler = Field("autoscalerOptions", AnyValue(), "Ray's autoscaler.", ignored=_AUTOSCALING)
 
 
-class DaskClusterKeys(Table):
+class V1DaskClusterFields(Table):
     """``kind: daskcluster``."""
 
     required = ("kind", "scheduler", "worker")
     kind = Field("kind", LooseString(), "The kind of run.")
-    scheduler = Field("scheduler", Nested(ReplicaKeys), "Role scheduler.")
-    worker = Field("worker", Nested(ReplicaKeys), "Role worker.")
+    scheduler = Field("scheduler", Nested(V1ReplicaFields), "Role scheduler.")
+    worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
     min_replicas = Field("minReplicas", AnyValue(), "Dask's autoscaler.", ignored=_AUTOSCALING)
     max_replicas = Field("maxReplicas", AnyValue(), "Dask's autoscaler.", ignored=_AUTOSCALING)
 
 
 RUN = ByKind(
     tables={
-        "job": Nested(JobKeys),
-        "service": Nested(ServiceKeys),
-        "tfjob": Nested(TFJobKeys),
-        "pytorchjob": Nested(PytorchJobKeys),
-        "mpijob": Nested(MPIJobKeys),
-        "paddlejob": Nested(PaddleJobKeys),
-        "xgbjob": Nested(XGBJobKeys),
-        "mxjob": Nested(MXJobKeys),
-        "raycluster": Nested(RayClusterKeys),
-        "daskcluster": Nested(DaskClusterKeys),
+        "job": Nested(V1JobFields),
+        "service": Nested(V1ServiceFields),
+        "tfjob": Nested(V1TFJobFields),
+        "pytorchjob": Nested(V1PytorchJobFields),
+        "mpijob": Nested(V1MPIJobFields),
+        "paddlejob": Nested(V1PaddleJobFields),
+        "xgbjob": Nested(V1XGBJobFields),
+        "mxjob": Nested(V1MXJobFields),
+        "raycluster": Nested(V1RayClusterFields),
+        "daskcluster": Nested(V1DaskClusterFields),
     },
     refused={
         "sparkjob": "a Spark driver requests its own executors at run time; submit it to a Spark operator",

@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from typing import TypeVar, cast
 
 from muster_core.models.problem_codes import Code
+from muster_formats.arena.flag_types import Flag
 from muster_formats.arena.flags import GlobalFlags
-from muster_formats.arena.kinds import Flag
 from muster_formats.cursor import Cursor, nearest
 from muster_formats.names import QUEUE
 from muster_formats.problems import Problems, SourceLocation, shown
@@ -27,7 +27,7 @@ _QUEUE = "--queue"
 
 
 @dataclass
-class Line:
+class ArenaCommand:
     """The given flags by canonical name, and the command. ``spot`` is where the line begins.
 
     ``kubernetes`` lists the flags that affect Kubernetes only.
@@ -63,10 +63,10 @@ class Line:
         """Return the pairs of a repeatable flag; the last value of a key wins."""
         return dict(self.all(flag))
 
-    def spot_of(self, flag: Flag[T]) -> SourceLocation:
+    def location_of(self, flag: Flag[T]) -> SourceLocation:
         """Return where a flag was given, or the start of the line with the flag's name."""
         cursor = self.at(flag)
-        return cursor.location if cursor else self.missing_spot(flag.key)
+        return cursor.location if cursor else self.missing_location(flag.key)
 
     def tell_of_kubernetes(self, *refused: Flag[str]) -> None:
         """Warn about flags that affect Kubernetes only, unless they are in ``refused`` or invalid."""
@@ -76,7 +76,7 @@ class Line:
                 words = f"{spot.path} applies to Kubernetes only; the process runtime ignores it"
                 self.problems.warn(Code.KUBERNETES_ONLY, spot, words, found=spot.path)
 
-    def missing_spot(self, name: str) -> SourceLocation:
+    def missing_location(self, name: str) -> SourceLocation:
         """Return the location for a problem about a missing flag."""
         return SourceLocation(path=name, line=self.location.line, column=self.location.column)
 
@@ -87,9 +87,9 @@ def flags_of(table: type[Table]) -> dict[str, Flag[object]]:
     return {name: flag for flag in flags for name in flag.names}
 
 
-def read_flags(line: Line, words: list[Word], table: type[Table]) -> None:
-    """Read words into ``line`` by a table; report unknown, ignored and unsupported flags."""
-    _Reader(line, words, table).read()
+def read_flags(command_line: ArenaCommand, words: list[Word], table: type[Table]) -> None:
+    """Read words into ``command_line`` by a table; report unknown, ignored and unsupported flags."""
+    _Reader(command_line, words, table).read()
 
 
 def skip_globals(words: list[Word]) -> tuple[list[Word], list[Word]]:
@@ -106,7 +106,7 @@ def skip_globals(words: list[Word]) -> tuple[list[Word], list[Word]]:
 
 @dataclass
 class _Reader:
-    line: Line
+    command_line: ArenaCommand
     words: list[Word]
     table: type[Table]
     at: int = 0
@@ -119,11 +119,11 @@ class _Reader:
             word = self.words[self.at]
             self.at += 1
             if word.text == "--":
-                self.line.command += self.words[self.at :]
+                self.command_line.command += self.words[self.at :]
                 return
             if not _is_flag(word):
-                self.bare = self.bare or (not self.line.command and not _has_blank(word))
-                self.line.command.append(word)
+                self.bare = self.bare or (not self.command_line.command and not _has_blank(word))
+                self.command_line.command.append(word)
             elif not self._take(word, flags):
                 self._unknown(word, flags)
 
@@ -131,7 +131,7 @@ class _Reader:
         """Read a flag of the table. After an unquoted command has begun, single letters belong to it: in
         ``mpirun -np 2`` there is no namespace.
         """
-        if self.line.command and self.bare and not word.text.startswith("--"):
+        if self.command_line.command and self.bare and not word.text.startswith("--"):
             return False
         name, sign, value = word.text.partition("=")
         skipped = len(name) + 1
@@ -141,9 +141,11 @@ class _Reader:
         if flag is None:
             return False
         node = _after(word, value, skipped) if sign else self._following(flag, word)
-        cursor = Cursor(node, name, self.line.problems)
+        cursor = Cursor(node, name, self.command_line.problems)
         if flag.many:
-            cursor = Cursor(node, f"{name}[{len(self.line.flags.get(flag.key, []))}]", self.line.problems)
+            cursor = Cursor(
+                node, f"{name}[{len(self.command_line.flags.get(flag.key, []))}]", self.command_line.problems
+            )
         self._keep(flag, cursor, word)
         return True
 
@@ -162,7 +164,7 @@ class _Reader:
         return following
 
     def _keep(self, flag: Flag[object], cursor: Cursor, word: Word) -> None:
-        problems, name = self.line.problems, cursor.path.partition("[")[0]
+        problems, name = self.command_line.problems, cursor.path.partition("[")[0]
         spot = SourceLocation(path=name, line=word.line, column=word.column)
         if flag.rejected:
             problems.add(Code.UNSUPPORTED, spot, f"{name} is not supported: {flag.rejected}", fix=flag.fix)
@@ -174,7 +176,7 @@ class _Reader:
         if cursor.node.value is None:
             problems.add(Code.REQUIRED, spot, f"{name} needs a value", fix=f"write {name}=...")
             return
-        given = self.line.flags.setdefault(flag.key, [])
+        given = self.command_line.flags.setdefault(flag.key, [])
         if given and not flag.many:
             words = f"{name} is repeated; the last value is used"
             problems.warn(Code.DUPLICATE, spot, words, fix="remove the others")
@@ -184,14 +186,14 @@ class _Reader:
         if flag.ignored:
             Cursor(word, name, problems).warn_ignored(name, flag.ignored)
         elif flag.kubernetes:
-            self.line.kubernetes.append(spot)
+            self.command_line.kubernetes.append(spot)
 
     def _unknown(self, word: Word, flags: dict[str, Flag[object]]) -> None:
         name = word.text.partition("=")[0]
-        problems = self.line.problems
+        problems = self.command_line.problems
         spot = SourceLocation(path=name, line=word.line, column=word.column)
-        if self.line.command and self.bare:
-            self.line.command.append(word)
+        if self.command_line.command and self.bare:
+            self.command_line.command.append(word)
             if not self.warned:
                 self.warned = True
                 words = f"{shown(name)} is taken as part of the replicas' command"
@@ -201,7 +203,7 @@ class _Reader:
             return
         near = nearest(name, [known for known in flags if known.startswith("--")])
         fix = f"did you mean {near}?" if near else "remove it; quote a command that has flags"
-        message = f"{self.line.what} has no flag {shown(name)}"
+        message = f"{self.command_line.what} has no flag {shown(name)}"
         allowed = ", ".join(sorted({flag.key for flag in flags.values()}))
         problems.add(Code.UNKNOWN_FIELD, spot, message, found=shown(name), allowed=allowed, fix=fix)
 
@@ -220,5 +222,9 @@ def _after(word: Word, value: str, skipped: int) -> Word:
     literal = word.literal >= skipped
     column = word.column + skipped if literal else word.column
     return Word(
-        value=value, line=word.line, column=column, text=value, literal=max(word.literal - skipped, 0)
+        value=value,
+        line=word.line,
+        column=column,
+        text=value,
+        literal=max(word.literal - skipped, 0),
     )

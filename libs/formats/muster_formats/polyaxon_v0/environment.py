@@ -1,0 +1,349 @@
+"""``environment`` of Polyaxon 0.x: its fields for a job, a role and a replica, each of which falls back separately."""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+from muster_core.models import Resources, RestartPolicy, Toleration
+from muster_core.models.problem_codes import Code
+from muster_core.quantities import MAX_SECONDS
+from muster_formats.field_types import AnyValue, Choice, Integer, ListOf, RawMapping, String
+from muster_formats.nodes import Json
+from muster_formats.pods import (
+    ANNOTATIONS,
+    LABELS,
+    TOLERATIONS,
+    AffinityFields,
+    read_node_affinity,
+    read_tolerations,
+)
+from muster_formats.polyaxon_v0.field_types import (
+    Pairs,
+    Reference,
+    References,
+    V0ObjectFields,
+    V0VolumeFields,
+)
+from muster_formats.polyaxon_v0.resources import V0ResourceFields, read_resources
+from muster_formats.rules import MAX_REPLICAS
+from muster_formats.schema import Effect, Field, Nested, Section, Table
+
+_MAX_INT32 = 2**31 - 1
+_RESTARTS = Integer(0, _MAX_INT32)
+_SECONDS = Integer(0, MAX_SECONDS)
+_ALIKE = "all replicas of a role restart alike; set it for the role"
+_JOB_S = "set it in environment: it applies to the whole job"
+_ONE_REPLICA = "it has one replica"
+_OLDER = "The older form of framework and replicas."
+_BESIDE = "Published outside the replicas it belongs to."
+
+
+class PodRestartPolicy(enum.StrEnum):
+    """A pod's restart policies."""
+
+    ALWAYS = "Always"
+    ON_FAILURE = "OnFailure"
+    NEVER = "Never"
+
+
+class V0PersistenceFields(Table):
+    """``persistence``, replaced by data_refs and artifact_refs."""
+
+    data = Field("data", References(V0VolumeFields), "Claims to mount under /data.", kubernetes=True)
+    outputs = Field("outputs", String(), "The claim to mount under /outputs.", kubernetes=True)
+
+
+class V0EnvFields(Table):
+    """Fields of every environment."""
+
+    resources = Field("resources", Nested(V0ResourceFields), "Resources of one replica.")
+    labels = Field("labels", LABELS, "Labels of the replica.")
+    annotations = Field("annotations", ANNOTATIONS, "Annotations of the replica.")
+    node_selector = Field("node_selector", LABELS, "Labels that the node must have.")
+    affinity = Field("affinity", Nested(AffinityFields), "Node affinity, as in Kubernetes.")
+    tolerations = Field("tolerations", TOLERATIONS, "Taints to tolerate.")
+    env_vars = Field("env_vars", Pairs(), "Environment variables.")
+    service_account = Field("service_account", String(), "The pod's service account.", kubernetes=True)
+    image_pull_secrets = Field(
+        "image_pull_secrets", ListOf(String()), "Secrets for the registry.", kubernetes=True
+    )
+    secret_refs = Field("secret_refs", References(V0ObjectFields), "Secrets, as variables.", kubernetes=True)
+    config_map_refs = Field(
+        "config_map_refs", References(V0ObjectFields), "Config maps, as variables.", kubernetes=True
+    )
+    configmap_refs = Field(
+        "configmap_refs", References(V0ObjectFields), "The older name of config_map_refs.", kubernetes=True
+    )
+    data_refs = Field(
+        "data_refs", References(V0VolumeFields), "Claims to mount under /data.", kubernetes=True
+    )
+    artifact_refs = Field(
+        "artifact_refs", References(V0VolumeFields), "Claims to mount under /outputs.", kubernetes=True
+    )
+    persistence = Field(
+        "persistence",
+        Nested(V0PersistenceFields),
+        "The older form of data_refs and artifact_refs.",
+        kubernetes=True,
+    )
+    security_context = Field("security_context", RawMapping(), "The pod's security context.", kubernetes=True)
+    outputs = Field(
+        "outputs",
+        AnyValue(),
+        "Outputs of other runs.",
+        ignored="an experiment manager stores the outputs of other runs",
+    )
+
+
+class V0JobEnvFields(V0EnvFields):
+    """``environment`` of the job; in an experiment it applies to the master only."""
+
+    index = Field("index", AnyValue(), "Which replica.", ignored="there is one master")
+    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.")
+    max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.")
+    restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When the replica restarts.")
+    ttl = Field("ttl", _SECONDS, "Seconds from the end until the record is removed.")
+    timeout = Field("timeout", Integer(1, MAX_SECONDS), "Seconds from the first start.")
+
+
+class V0RoleEnvFields(V0EnvFields):
+    """``default_worker`` or ``default_ps``: the defaults of a role's replicas."""
+
+    index = Field("index", AnyValue(), "Which replica.", ignored="it applies to every replica of the role")
+    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.")
+    max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.")
+    restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When a replica restarts.")
+    ttl = Field("ttl", _SECONDS, "Seconds until removal.", ignored=_JOB_S)
+    timeout = Field("timeout", _SECONDS, "Seconds of run time.", ignored=_JOB_S)
+    config = Field(
+        "config", AnyValue(), "A TensorFlow session.", ignored="the program configures its session"
+    )
+
+
+class V0ReplicaEnvFields(V0RoleEnvFields):
+    """One replica that differs."""
+
+    required = ("index",)
+    index = Field("index", Integer(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
+    max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.", ignored=_ALIKE)
+    max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.", ignored=_ALIKE)
+    restart_policy = Field(
+        "restart_policy", Choice(PodRestartPolicy), "When the replica restarts.", ignored=_ALIKE
+    )
+
+
+class V0ReplicaResourceFields(V0ResourceFields):
+    """One element of ``worker_resources``: resources without a key of their own."""
+
+    required = ("index",)
+    index = Field("index", Integer(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
+
+
+class V0SideFields(Table):
+    """Defaults and overrides of workers and parameter servers."""
+
+    default_worker = Field("default_worker", Nested(V0RoleEnvFields), "Defaults of the workers.")
+    worker_default = Field(
+        "worker_default", Nested(V0RoleEnvFields), "A spelling of default_worker in published documents."
+    )
+    worker = Field("worker", ListOf(Nested(V0ReplicaEnvFields)), "Workers that differ.")
+    worker_resources = Field(
+        "worker_resources",
+        ListOf(Nested(V0ReplicaResourceFields)),
+        "A spelling of worker[].resources in published documents.",
+    )
+    default_worker_resources = Field(
+        "default_worker_resources",
+        AnyValue(),
+        "Resources of workers, in the oldest documents.",
+        rejected="default_worker replaces it",
+        fix="write default_worker: {resources: ...}",
+    )
+    default_ps = Field("default_ps", Nested(V0RoleEnvFields), "Defaults of the parameter servers.")
+    ps_default = Field(
+        "ps_default", Nested(V0RoleEnvFields), "A spelling of default_ps in published documents."
+    )
+    ps = Field("ps", ListOf(Nested(V0ReplicaEnvFields)), "Parameter servers that differ.")
+    ps_resources = Field(
+        "ps_resources",
+        ListOf(Nested(V0ReplicaResourceFields)),
+        "A spelling of ps[].resources in published documents.",
+    )
+    default_ps_resources = Field(
+        "default_ps_resources",
+        AnyValue(),
+        "Resources of parameter servers, in the oldest documents.",
+        rejected="default_ps replaces it",
+        fix="write default_ps: {resources: ...}",
+    )
+
+
+class V0ReplicasFields(V0SideFields):
+    """``replicas``."""
+
+    n_workers = Field("n_workers", Integer(0, MAX_REPLICAS), "The number of workers; default 0.")
+    n_ps = Field("n_ps", Integer(0, MAX_REPLICAS), "The number of parameter servers; default 0.")
+
+
+class V0OlderReplicasFields(V0ReplicasFields):
+    """``environment.tensorflow``, ``horovod``, ``mxnet`` and ``pytorch``."""
+
+    delay = Field(
+        "delay_workers_by_global_step",
+        AnyValue(),
+        "Starts workers late.",
+        ignored="the gang starts as a whole",
+    )
+    run_config = Field(
+        "run_config", AnyValue(), "A TensorFlow run.", ignored="the program configures its run"
+    )
+
+
+class V0ExperimentEnvFields(V0JobEnvFields, V0SideFields):
+    """``environment`` of an experiment."""
+
+    replicas = Field("replicas", Nested(V0ReplicasFields), "The replicas besides the master.")
+    tensorflow = Field("tensorflow", Nested(V0OlderReplicasFields), _OLDER)
+    horovod = Field("horovod", Nested(V0OlderReplicasFields), _OLDER)
+    mxnet = Field("mxnet", Nested(V0OlderReplicasFields), _OLDER)
+    pytorch = Field("pytorch", Nested(V0OlderReplicasFields), _OLDER)
+    default_worker = Field("default_worker", Nested(V0RoleEnvFields), _BESIDE)
+    worker = Field("worker", ListOf(Nested(V0ReplicaEnvFields)), _BESIDE)
+    default_ps = Field("default_ps", Nested(V0RoleEnvFields), _BESIDE)
+    ps = Field("ps", ListOf(Nested(V0ReplicaEnvFields)), _BESIDE)
+
+
+class V0LoneEnvFields(V0JobEnvFields):
+    """``environment`` of a job, notebook, tensorboard or build."""
+
+    replicas = Field(
+        "replicas",
+        AnyValue(),
+        "Replicas.",
+        rejected=_ONE_REPLICA,
+        fix="write kind: experiment, which may have more",
+    )
+
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, kw_only=True)
+class V0Environment:
+    """The fields of an environment; empty and ``None`` count as absent. ``resources`` are requests and limits."""
+
+    resources: tuple[Resources, Resources] | None = None
+    labels: dict[str, str] = field(default_factory=dict[str, str])
+    annotations: dict[str, str] = field(default_factory=dict[str, str])
+    node_selector: dict[str, str] = field(default_factory=dict[str, str])
+    node_affinity: dict[str, Json] | None = None
+    tolerations: tuple[Toleration, ...] = ()
+    tell: dict[str, str] = field(default_factory=dict[str, str])
+    service_account: str = ""
+    image_pull_secrets: tuple[str, ...] = ()
+    secrets: tuple[Reference, ...] = ()
+    config_maps: tuple[Reference, ...] = ()
+    data: tuple[Reference, ...] = ()
+    artifacts: tuple[Reference, ...] = ()
+    security_context: dict[str, Json] = field(default_factory=dict[str, Json])
+    restarts: int | None = None
+    restart_policy: RestartPolicy | None = None
+    ttl_s: int | None = None
+    timeout_s: int | None = None
+
+    def or_else(self, other: V0Environment) -> V0Environment:
+        """Return the fields given here, and the others from ``other``."""
+        given = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
+        return dataclasses.replace(
+            other, **{name: value for name, value in given.items() if _is_said(name, value)}
+        )
+
+    @property
+    def kubernetes_only(self) -> bool:
+        """Whether a field is given that only a pod can have."""
+        return bool(
+            self.service_account
+            or self.image_pull_secrets
+            or self.secrets
+            or self.config_maps
+            or self.data
+            or self.artifacts
+            or self.security_context
+        )
+
+
+def read_env(section: Section | None) -> V0Environment:
+    """Read an environment by its table, and report invalid and ignored fields."""
+    if section is None:
+        return V0Environment()
+    resources = section.get(V0EnvFields.resources)
+    affinity = section.get(V0EnvFields.affinity)
+    data, artifacts = _volumes(section)
+    _warn_kubernetes_only(section)
+    amounts = read_resources(resources) if resources else None
+    restarts = _acted(section, V0JobEnvFields.max_retries)
+    policy = _acted(section, V0JobEnvFields.restart_policy)
+    return V0Environment(
+        resources=amounts if amounts and amounts[0] != Resources() else None,
+        labels=section.get(V0EnvFields.labels) or {},
+        annotations=section.get(V0EnvFields.annotations) or {},
+        node_selector=section.get(V0EnvFields.node_selector) or {},
+        node_affinity=read_node_affinity(affinity.get(AffinityFields.node)) if affinity else None,
+        tolerations=read_tolerations(section.get(V0EnvFields.tolerations)),
+        tell=section.get(V0EnvFields.env_vars) or {},
+        service_account=section.get(V0EnvFields.service_account) or "",
+        image_pull_secrets=tuple(section.get(V0EnvFields.image_pull_secrets) or ()),
+        secrets=section.get(V0EnvFields.secret_refs) or (),
+        config_maps=section.get_misspelt(V0EnvFields.config_map_refs, V0EnvFields.configmap_refs) or (),
+        data=data,
+        artifacts=artifacts,
+        security_context=section.get(V0EnvFields.security_context) or {},
+        restarts=_acted(section, V0JobEnvFields.max_restarts) if restarts is None else restarts,
+        restart_policy=RestartPolicy(policy.value) if policy else None,
+        ttl_s=_acted(section, V0JobEnvFields.ttl),
+        timeout_s=_acted(section, V0JobEnvFields.timeout),
+    )
+
+
+def read_resources_only(section: Section) -> V0Environment:
+    """Read an element of ``worker_resources``: an environment that has resources only."""
+    amounts = read_resources(section)
+    return V0Environment(resources=amounts if amounts[0] != Resources() else None)
+
+
+def _acted(section: Section, field: Field[T]) -> T | None:
+    declared = section.table.fields().get(field.key)
+    return section.get(field) if declared and declared.effect is Effect.SUPPORTED else None
+
+
+def _is_said(name: str, value: object) -> bool:
+    if name == "node_affinity":
+        return value is not None
+    return value not in (None, (), "", {})
+
+
+def _volumes(section: Section) -> tuple[tuple[Reference, ...], tuple[Reference, ...]]:
+    data, artifacts = section.get(V0EnvFields.data_refs) or (), section.get(V0EnvFields.artifact_refs) or ()
+    older = section.get(V0EnvFields.persistence)
+    if older is None:
+        return data, artifacts
+    if (data or artifacts) and (cursor := section.at("persistence")):
+        words = "persistence cannot be combined with data_refs or artifact_refs, which replaced it"
+        cursor.error(Code.CONFLICT, words, found="", fix="remove persistence")
+    outputs = older.get(V0PersistenceFields.outputs)
+    return older.get(V0PersistenceFields.data) or (), (Reference(name=outputs),) if outputs else ()
+
+
+def _warn_kubernetes_only(section: Section) -> None:
+    fields = section.table.fields()
+    keys = [key for key in section.given_keys() if key in fields and fields[key].effect is Effect.KUBERNETES]
+    if keys:
+        section.cursor.problems.warn(
+            Code.KUBERNETES_ONLY,
+            section.cursor.key_location(keys[0]),
+            f"{', '.join(keys)} applies to Kubernetes only; the process runtime ignores it",
+            found=", ".join(keys),
+        )
