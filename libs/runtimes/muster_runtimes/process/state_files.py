@@ -42,7 +42,7 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         grace_s: The default grace period of a stop, in seconds.
         log_bytes: How much of the output is kept; 0 for all.
-        takes_commands: Whether the shim starts a command server, through which other replicas of the job run commands in this one.
+        accepts_remote_commands: Whether the shim starts a command server, through which other replicas of the job run commands in this one.
     """
 
     name: str
