@@ -178,7 +178,9 @@ class Shim:
             self._record("exited", exit_code=CANNOT_RUN, reason=str(error))
             self._answer_start()
             return
-        command_server = self._start_command_server(spec, pid) if spec.get("accepts_remote_commands") else None
+        command_server = (
+            self._start_command_server(spec, pid) if spec.get("accepts_remote_commands") else None
+        )
         child: dict[str, object] = {"pid": pid, "start": _start_ticks(pid), "started_at": started_at}
         self._record("running", **child)
         self._answer_start()
