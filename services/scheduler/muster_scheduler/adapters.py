@@ -13,6 +13,7 @@ from muster_core.scheduling import Instruction, Place, Resize, Wait
 from muster_events import spans
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
+from muster_service.metrics import Metrics
 from muster_service.telemetry import Telemetry
 from muster_service.trace_context import SpanRef, extract, span_ref
 
@@ -44,23 +45,30 @@ class FencedDecisionLog:
             )
             for record, instruction in decisions
         ]
-        if len(messages) <= _SMALL_BATCH and all(
-            isinstance(instruction, Wait) for _, instruction in decisions
-        ):
+        if len(messages) <= _SMALL_BATCH and all(isinstance(one, Wait) for _, one in decisions):
             # These events are independent; a small batch would block all other writers of the stream.
-            resized = await asyncio.gather(*(self._bus.commit([one], fence=self._fence) for one in messages))
-            return max(published.sequence for published in resized)
+            commits = await asyncio.gather(*(self._bus.commit([one], fence=self._fence) for one in messages))
+            return max(published.sequence for published in commits)
         return (await self._bus.commit(messages, fence=self._fence)).sequence
 
 
 class BusTotalsPublisher:
-    """Publishes the totals on the bus."""
+    """Publishes the totals on the bus and as gauges."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, metrics: Metrics) -> None:
         self._bus = bus
+        self._waiting = metrics.gauge("muster_pool_jobs_waiting", "waiting jobs of the pool")
+        self._free = metrics.gauge("muster_pool_free", "free capacity, by resource", ("resource",))
+        self._allocatable = metrics.gauge(
+            "muster_pool_allocatable", "allocatable capacity, by resource", ("resource",)
+        )
 
     async def publish(self, capacity: CapacityChanged) -> None:
         """See ``TotalsPublisher``."""
+        self._waiting.set(capacity.waiting)
+        for gauge, resources in ((self._free, capacity.free), (self._allocatable, capacity.allocatable)):
+            for name, amount in resources.amounts().items():
+                gauge.labels(name).set(amount)
         await self._bus.publish_once(pool_message(capacity, source=SCHEDULER))
 
 
@@ -74,7 +82,7 @@ class DecisionSpanRecorder:
         self._telemetry = telemetry
         self._queue_of = queue_of
 
-    def observe_decision(self, record: JobRecord, instruction: Instruction, began_ns: int) -> None:
+    def observe_decision(self, record: JobRecord, instruction: Instruction, started_ns: int) -> None:
         """See ``DecisionObserver``."""
         root = extract({"traceparent": record.trace})
         if root is None:
@@ -90,7 +98,7 @@ class DecisionSpanRecorder:
                     parent=root,
                     key=spans.queued(record.job_id, attempt),
                     start_ns=waited_from,
-                    end_ns=max(began_ns, waited_from),
+                    end_ns=max(started_ns, waited_from),
                     attributes=attributes | {"muster.reason": record.reason.message if record.reason else ""},
                 )
                 nodes = sorted({assignment.node for assignment in replicas})
@@ -98,13 +106,13 @@ class DecisionSpanRecorder:
                     "place",
                     parent=root,
                     key=spans.place(record.job_id, attempt),
-                    start_ns=began_ns,
+                    start_ns=started_ns,
                     end_ns=now_ns,
                     attributes=attributes
                     | {"muster.nodes": ",".join(nodes), "muster.replicas": len(replicas)},
                 )
             case Resize():
-                self._resized(record, instruction, root=root, began_ns=began_ns, ended_ns=now_ns)
+                self._resized(record, instruction, root=root, started_ns=started_ns, ended_ns=now_ns)
             case _:
                 return
 
@@ -112,7 +120,7 @@ class DecisionSpanRecorder:
         """Record the ``resize`` span of a resize by a previous leader at ``at_ns``."""
         root = extract({"traceparent": record.trace})
         if root is not None:
-            self._resized(record, event, root=root, began_ns=at_ns, ended_ns=at_ns)
+            self._resized(record, event, root=root, started_ns=at_ns, ended_ns=at_ns)
 
     def _attributes(self, record: JobRecord) -> dict[str, str | int]:
         return {
@@ -122,7 +130,7 @@ class DecisionSpanRecorder:
         }
 
     def _resized(
-        self, record: JobRecord, change: Resize | JobResized, *, root: SpanRef, began_ns: int, ended_ns: int
+        self, record: JobRecord, change: Resize | JobResized, *, root: SpanRef, started_ns: int, ended_ns: int
     ) -> None:
         # The resize follows a proposal, whose span the scaler records under this key.
         why = change.reason.message
@@ -131,7 +139,7 @@ class DecisionSpanRecorder:
             "resize",
             parent=root if change.policy == MANUAL_POLICY else proposed,
             key=spans.resize(record.job_id, change.attempt, change.generation),
-            start_ns=began_ns,
+            start_ns=started_ns,
             end_ns=ended_ns,
             attributes=self._attributes(record)
             | {

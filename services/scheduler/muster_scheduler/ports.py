@@ -30,6 +30,6 @@ class TotalsPublisher(Protocol):
 class DecisionObserver(Protocol):
     """Observes committed decisions."""
 
-    def observe_decision(self, record: JobRecord, instruction: Instruction, began_ns: int) -> None:
-        """Handle a committed decision; its cycle began at ``began_ns``."""
+    def observe_decision(self, record: JobRecord, instruction: Instruction, started_ns: int) -> None:
+        """Handle a committed decision; its cycle began at ``started_ns``."""
         ...

@@ -12,27 +12,27 @@ from muster_rpc.calls import ServerContext
 from muster_rpc.convert import node_to_proto, replica_state_to_proto, resources_to_proto
 from muster_rpc.convert.pool import explanation_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
-from muster_scheduler.queue_queries import QueueQueries
+from muster_scheduler.queue_queries import LeaderState, QueueServicer
 from muster_scheduler.term import LeaderTerm
 
-Held = tuple[JobRecord, ReplicaRecord, Resources]
+Allocation = tuple[JobRecord, ReplicaRecord, Resources]
 
 
-class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
-    """Only the leader answers; a standby is UNAVAILABLE, and the caller tries again."""
+class PoolServicer(QueueServicer):
+    """The queries of a pool."""
 
-    def __init__(self, *, pool: str, term: Callable[[], LeaderTerm | None], queues: QueueQueries) -> None:
+    def __init__(
+        self, *, pool: str, leader_state: Callable[[], LeaderState | None], clock: Callable[[], int]
+    ) -> None:
+        super().__init__(leader_state=leader_state, clock=clock)
         self._pool = pool
-        self._term = term
-        self._queues = queues
 
     async def ExplainPlacement(
         self, request: pb.ExplainPlacementRequest, context: ServerContext
     ) -> pb.ExplainPlacementResponse:
         """Explain a job that waits or runs."""
-        term = await self._leader_state(context)
+        term = (await self.require_leader(context)).term
         explanation = await term.calculate_with(lambda state: state.explain(request.job_id))
         if explanation is None:
             await context.abort(
@@ -49,32 +49,20 @@ class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
         self, request: pb.ListPoolNodesRequest, context: ServerContext
     ) -> pb.ListPoolNodesResponse:
         """List nodes by name, or one node."""
-        term = await self._leader_state(context)
+        term = (await self.require_leader(context)).term
         names = [request.name] if request.name in term.nodes else []
         if not request.name:
             names = sorted(name for name in term.nodes if name > request.after)
         page = names[: request.page_size or None]
         wanted = frozenset(page)
-        held: dict[str, list[Held]] = {}
-        for what in _held(term):
-            if what[1].node in wanted:
-                held.setdefault(what[1].node, []).append(what)
-        nodes = [self._node(term, name, held.get(name, [])) for name in page]
+        by_node: dict[str, list[Allocation]] = {}
+        for one in _allocations(term):
+            if one[1].node in wanted:
+                by_node.setdefault(one[1].node, []).append(one)
+        nodes = [self._node(term, name, by_node.get(name, [])) for name in page]
         return pb.ListPoolNodesResponse(nodes=nodes, more=len(page) < len(names))
 
-    async def ListPoolQueues(
-        self, request: pb.ListPoolQueuesRequest, context: ServerContext
-    ) -> pb.ListPoolQueuesResponse:
-        """List queues by name, or one queue."""
-        return await self._queues.list(request, context)
-
-    async def ApplyPoolQueues(
-        self, request: pb.ApplyPoolQueuesRequest, context: ServerContext
-    ) -> pb.ApplyPoolQueuesResponse:
-        """Change the queues as a whole."""
-        return await self._queues.apply(request, context)
-
-    def _node(self, term: LeaderTerm, name: str, held: list[Held]) -> cluster_service_pb2.Node:
+    def _node(self, term: LeaderTerm, name: str, allocations: list[Allocation]) -> cluster_service_pb2.Node:
         replicas = [
             cluster_service_pb2.NodeReplica(
                 job_id=record.job_id,
@@ -86,21 +74,13 @@ class PoolServicer(queries_pb2_grpc.PoolServiceServicer):
                 requests=resources_to_proto(requests),
                 gpus=replica.gpus,
             )
-            for record, replica, requests in held
+            for record, replica, requests in allocations
         ]
-        allocated = sum((requests for _, _, requests in held), Resources())
+        allocated = sum((requests for _, _, requests in allocations), Resources())
         return node_to_proto(term.nodes[name], pool=self._pool, allocated=allocated, replicas=replicas)
 
-    async def _leader_state(self, context: ServerContext) -> LeaderTerm:
-        term = self._term()
-        if term is None:
-            await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "this scheduler does not lead its pool; try again"
-            )
-        return term
 
-
-def _held(term: LeaderTerm) -> Iterator[Held]:
+def _allocations(term: LeaderTerm) -> Iterator[Allocation]:
     for record in term.state.records.values():
         for replica in record.replicas:
             role = record.job.role(replica.role) if record.job else None

@@ -1,4 +1,4 @@
-"""Queries about the queues of a pool, and their changes: the core checks a change, the leader stores it, then it takes effect."""
+"""Queries and changes of the queues of a pool: the core validates a change, the leader stores it, then it takes effect."""
 
 from __future__ import annotations
 
@@ -23,6 +23,7 @@ from muster_rpc.convert import (
 )
 from muster_rpc.convert.pool import queue_status_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
+from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import queue_service_pb2
 from muster_scheduler.queues import ConcurrentUpdate, QueueStore
 from muster_scheduler.term import LeaderTerm
@@ -30,7 +31,7 @@ from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 
-_LARGEST = 900 * 1024
+_MAX_BYTES = 900 * 1024
 """Bytes of the record: the largest message without its headers."""
 
 
@@ -41,30 +42,33 @@ class LeaderState(NamedTuple):
     queues: QueueStore
 
 
-class QueueQueries:
-    """Answers on the leader; a standby is UNAVAILABLE, and the caller tries again. ``clock`` gives microseconds."""
+class QueueServicer(queries_pb2_grpc.PoolServiceServicer):
+    """The queries about queues. Only the leader answers; a standby aborts with UNAVAILABLE, and the caller retries.
+
+    ``clock`` returns microseconds.
+    """
 
     def __init__(self, *, leader_state: Callable[[], LeaderState | None], clock: Callable[[], int]) -> None:
         self._leader_state = leader_state
         self._clock = clock
         self._changing = asyncio.Lock()
 
-    async def list(
+    async def ListPoolQueues(
         self, request: pb.ListPoolQueuesRequest, context: ServerContext
     ) -> pb.ListPoolQueuesResponse:
-        """Every queue, or one, with its use now."""
-        leader_state = await self._leader(context)
+        """List queues by name, or one queue, with their current usage."""
+        leader_state = await self.require_leader(context)
 
-        def look(state: PoolState) -> tuple[tuple[QueueReport, ...], list[tuple[Reservation, str]]]:
+        def read(state: PoolState) -> tuple[tuple[QueueReport, ...], list[tuple[Reservation, str]]]:
             names = ((one, state.record(one.job_id)) for one in state.reservations)
             return state.queue_report(), [(one, record.name if record else "") for one, record in names]
 
-        reports, kept = await leader_state.term.calculate_with(look)
+        reports, reservations = await leader_state.term.calculate_with(read)
         queues = [
             queue_service_pb2.Queue(
                 spec=queue_to_proto(report.spec),
                 status=queue_status_to_proto(
-                    report, [(one, name) for one, name in kept if one.queue == report.spec.name]
+                    report, [(one, name) for one, name in reservations if one.queue == report.spec.name]
                 ),
             )
             for report in reports
@@ -72,12 +76,12 @@ class QueueQueries:
         ]
         return pb.ListPoolQueuesResponse(queues=queues, applied=_applied(leader_state.queues))
 
-    async def apply(
+    async def ApplyPoolQueues(
         self, request: pb.ApplyPoolQueuesRequest, context: ServerContext
     ) -> pb.ApplyPoolQueuesResponse:
-        """Change the queues as a whole. The answer has every problem of an invalid result; other conflicts abort the call."""
+        """Change the queues as a whole. The response has every problem of an invalid result; other conflicts abort the call."""
         async with self._changing:
-            leader_state = await self._leader(context)
+            leader_state = await self.require_leader(context)
             before = leader_state.queues.current
             if request.request_id and request.request_id == before.request_id:
                 return _applied_before(leader_state.queues)
@@ -89,7 +93,7 @@ class QueueQueries:
                 return pb.ApplyPoolQueuesResponse(
                     problems=[problem_to_proto(one) for one in (*problems, *change.problems)]
                 )
-            await _refuse(request, change, leader_state.queues, context)
+            await _abort_on_conflict(request, change, leader_state.queues, context)
             record = QueuesRecord(
                 queues=change.queues,
                 version=before.version + 1,
@@ -98,10 +102,10 @@ class QueueQueries:
                 request_id=request.request_id,
                 changes={name: kind.value for name, kind in change.kinds.items()},
             )
-            if len(encode_queues(record)) > _LARGEST:
+            if len(encode_queues(record)) > _MAX_BYTES:
                 await context.abort(
                     grpc.StatusCode.FAILED_PRECONDITION,
-                    f"all queues together have more than {_LARGEST} bytes",
+                    f"all queues together have more than {_MAX_BYTES} bytes",
                 )
             if request.dry_run or not (change.changed or leader_state.queues.fault):
                 applied = _applied(leader_state.queues, record if change.changed else None)
@@ -147,29 +151,30 @@ class QueueQueries:
             )
         await leader_state.term.apply_queues(queues.current.queues)
         log.info(
-            "queues were applied",
+            "queues applied",
             extra=fields(version=queues.current.version, applied_by=record.applied_by, **record.changes),
         )
 
-    async def _leader(self, context: ServerContext) -> LeaderState:
+    async def require_leader(self, context: ServerContext) -> LeaderState:
+        """Return the state of the leader; a standby aborts the call."""
         leader_state = self._leader_state()
         if leader_state is None:
             await _not_leading(context)
         return leader_state
 
 
-async def _refuse(
+async def _abort_on_conflict(
     request: pb.ApplyPoolQueuesRequest, change: QueueChanges, queues: QueueStore, context: ServerContext
 ) -> None:
     """Abort the call if a change that is valid by itself conflicts with the current state."""
     if DEFAULT_QUEUE in change.unknown:
-        words = f"queue {DEFAULT_QUEUE} always exists, and nothing was applied to it that could be deleted"
-        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, words)
+        message = f"queue {DEFAULT_QUEUE} cannot be deleted, and it has no applied settings to remove"
+        await context.abort(grpc.StatusCode.FAILED_PRECONDITION, message)
     if change.unknown:
         await context.abort(grpc.StatusCode.NOT_FOUND, f"no queue {', '.join(change.unknown)}")
     if queues.fault and not request.prune:
         await context.abort(grpc.StatusCode.FAILED_PRECONDITION, queues.fault)
-    # Queues that are equal already overwrite nothing: a call whose answer was lost may be repeated.
+    # Queues that are equal already overwrite nothing: a call whose response was lost may be repeated.
     stale = request.HasField("expected_revision") and request.expected_revision != queues.current.version
     if change.changed and stale:
         await _superseded(queues, context)
@@ -195,7 +200,7 @@ def _read(request: pb.ApplyPoolQueuesRequest) -> tuple[tuple[QueueSpec, ...], tu
 
 
 def _applied_before(queues: QueueStore) -> pb.ApplyPoolQueuesResponse:
-    """The answer to a request id that was applied before."""
+    """Return the response to a request id that was applied before."""
     return pb.ApplyPoolQueuesResponse(
         applied=_applied(queues),
         changes=[
@@ -206,7 +211,7 @@ def _applied_before(queues: QueueStore) -> pb.ApplyPoolQueuesResponse:
 
 
 def _applied(queues: QueueStore, result: QueuesRecord | None = None) -> queue_service_pb2.AppliedQueues:
-    """The queues in use, or the ``result`` of a dry run."""
+    """Return the current queues, or the ``result`` of a dry run."""
     record = result or queues.current
     return queue_service_pb2.AppliedQueues(
         revision=record.version,

@@ -28,9 +28,9 @@ from muster_events.subjects import JOB_EVENTS, leader_subject, pool_nodes
 from muster_events.view import restore, stamp
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_scheduler.adapters import BusTotalsPublisher, DecisionSpanRecorder, FencedDecisionLog
-from muster_scheduler.metrics import DecisionMetrics, QueueGauges, RejectedProposals, TotalsMetrics
+from muster_scheduler.metrics import DecisionMetrics, LeaderMetrics
 from muster_scheduler.queries import PoolServicer
-from muster_scheduler.queue_queries import LeaderState, QueueQueries
+from muster_scheduler.queue_queries import LeaderState
 from muster_scheduler.queues import QueueStore
 from muster_scheduler.settings import SchedulerSettings
 from muster_scheduler.term import LeaderTerm
@@ -40,7 +40,7 @@ from muster_service.logs import fields
 log = logging.getLogger(__name__)
 
 _OWN_EVENTS_S = 30.0
-_UNSENT_S = 15.0
+_UNSENT_SPANS_S = 15.0
 """For this time before a term, spans of the previous leader may not have been sent."""
 
 
@@ -58,10 +58,6 @@ class Scheduler:
     def leader_state(self) -> LeaderState | None:
         """Return the state of this leader; ``None`` while it does not lead."""
         return self._leader_state
-
-    def term(self) -> LeaderTerm | None:
-        """Return the term of this leader; ``None`` while it does not lead."""
-        return self._leader_state.term if self._leader_state else None
 
     async def lead(self, fence: Fence) -> None:
         """Lead for one term: rebuild the state, then schedule until the lease or the epoch is lost."""
@@ -81,7 +77,7 @@ class Scheduler:
         async def handle(batch: list[Incoming], live: bool) -> None:
             await term.observe([stamp(incoming) for incoming in batch])
 
-        feed = PartitionReader(
+        reader = PartitionReader(
             self._bus,
             stream=JOBS_STREAM,
             consumer=pool_reader(SCHEDULER, self._pool),
@@ -93,14 +89,14 @@ class Scheduler:
         )
 
         async def wait_applied(sequence: int) -> None:
-            if not await feed.reaches(sequence, _OWN_EVENTS_S):
+            if not await reader.reaches(sequence, _OWN_EVENTS_S):
                 raise TimeoutError(f"own event {sequence} was not read within {_OWN_EVENTS_S:g} s")
 
         observer = DecisionSpanRecorder(self._ctx.telemetry, state.queue_of)
         term = LeaderTerm(
             state=state,
             decisions=FencedDecisionLog(bus=self._bus, fence=fence, pool=self._pool),
-            totals=TotalsMetrics(BusTotalsPublisher(self._bus), self._ctx.metrics),
+            totals=BusTotalsPublisher(self._bus, self._ctx.metrics),
             observer=DecisionMetrics(observer, self._ctx.metrics, state.queue_of),
             clock=_now,
             wait_applied=wait_applied,
@@ -111,9 +107,9 @@ class Scheduler:
 
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(feed.run())
+                tasks.create_task(reader.run())
                 tasks.create_task(self._follow_nodes(term))
-                await feed.caught_up.wait()
+                await reader.caught_up.wait()
                 await apply_current_queues()
                 tasks.create_task(queues.follow(apply_current_queues))
                 tasks.create_task(self._record_missed_resizes(observer, state))
@@ -134,7 +130,7 @@ class Scheduler:
             self._last_queues = queues.current
 
     async def _record_missed_resizes(self, observer: DecisionSpanRecorder, state: PoolState) -> None:
-        for resized in await recent_events(self._bus, [JobResized], seconds=_UNSENT_S):
+        for resized in await recent_events(self._bus, [JobResized], seconds=_UNSENT_SPANS_S):
             known = state.record(resized.job_id)
             record = known or JobRecord(job_id=resized.job_id, applied_sequence=0, trace=resized.traceparent)
             if isinstance(resized.event, JobResized):
@@ -169,16 +165,11 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
         ttl_s=settings.lease_seconds,
         instance=ctx.instance,
     )
-    ctx.metrics.registry.register(QueueGauges(scheduler.leader_state))
-    ctx.metrics.registry.register(RejectedProposals(scheduler.term))
+    ctx.metrics.registry.register(LeaderMetrics(scheduler.leader_state))
     ctx.add_part("leadership", lambda: leadership.run(scheduler.lead))
     ctx.add_grpc(
         queries_pb2_grpc.add_PoolServiceServicer_to_server,
-        PoolServicer(
-            pool=settings.pool,
-            term=scheduler.term,
-            queues=QueueQueries(leader_state=scheduler.leader_state, clock=_now),
-        ),
+        PoolServicer(pool=settings.pool, leader_state=scheduler.leader_state, clock=_now),
     )
 
 

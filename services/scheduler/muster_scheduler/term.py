@@ -130,20 +130,20 @@ class LeaderTerm:
             return
 
     async def _decide(self) -> None:
-        began_ns = time.time_ns()
+        started_ns = time.time_ns()
         decisions, cpu_s = await self._access.in_thread(self._calculate)
         self._next_cycle_at = time.monotonic() + min(_PAUSE_FACTOR * cpu_s, _LONGEST_PAUSE_S)
         instructions = [i for i in decisions if i.job_id not in self._rejected_jobs]
         for first in range(0, len(instructions), _BATCH):
-            await self._commit(instructions[first : first + _BATCH], began_ns)
+            await self._commit(instructions[first : first + _BATCH], started_ns)
         if self._clock() >= self._publish_at:
             await self._publish_totals()
 
     def _calculate(self, state: PoolState) -> tuple[list[Instruction], float]:
         """Return the decisions, and the CPU seconds of the cycle."""
-        began = time.thread_time()
+        started = time.thread_time()
         decisions = state.decide(self._clock())
-        return decisions, time.thread_time() - began
+        return decisions, time.thread_time() - started
 
     async def _publish_totals(self) -> None:
         # Totals cover all waiting jobs; under load they are published at intervals, not after every cycle.
@@ -154,28 +154,26 @@ class LeaderTerm:
         self._publish_at = self._clock() + _TOTALS_INTERVAL_US
         self._totals_changed = False
 
-    async def _commit(self, instructions: Sequence[Instruction], began_ns: int) -> None:
+    async def _commit(self, instructions: Sequence[Instruction], started_ns: int) -> None:
         decisions = [(record, i) for i in instructions if (record := self.state.record(i.job_id)) is not None]
         if not decisions:
             return
         try:
             last = await self._decisions.commit(decisions)
-        except BusRejected as refused:
+        except BusRejected as error:
             if len(decisions) > 1:
                 # One of them cannot be encoded or stored; it must not block the others.
                 for one in decisions:
-                    await self._commit([one[1]], began_ns)
+                    await self._commit([one[1]], started_ns)
                 return
             record = decisions[0][0]
             self._rejected_jobs.add(record.job_id)
             log.error(
-                "the bus rejected a decision: %s",
-                refused,
-                extra=fields(job=record.name, job_id=record.job_id),
+                "the bus rejected a decision: %s", error, extra=fields(job=record.name, job_id=record.job_id)
             )
             return
         for record, instruction in decisions:
-            self._observer.observe_decision(record, instruction, began_ns)
+            self._observer.observe_decision(record, instruction, started_ns)
             _log(record, instruction)
         await self._wait_applied(last)
 
