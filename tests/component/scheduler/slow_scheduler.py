@@ -10,14 +10,14 @@ from muster_scheduler.service import build
 from muster_scheduler.settings import SchedulerSettings
 from muster_service.app import run_app
 
-TAKES_S = 5.0
+CYCLE_S = 5.0
 
 decide = PoolState.decide
 
 
 def decide_slowly(state: PoolState, now: int) -> list[Instruction]:
     """Run a normal cycle after some seconds of computation."""
-    until = time.monotonic() + TAKES_S
+    until = time.monotonic() + CYCLE_S
     while state.index.waiting and time.monotonic() < until:
         sum(range(1000))
     return decide(state, now)

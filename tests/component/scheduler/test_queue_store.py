@@ -13,6 +13,7 @@ from muster_bus import BucketSpec, Bus, BusUnavailable, Fenced, KeyValueStore, p
 from muster_core.models import QueueSpec
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
 from muster_scheduler.queues import ConcurrentUpdate, QueueStore
+from muster_testing.conditions import eventually
 
 POOL = "local"
 
@@ -44,10 +45,10 @@ async def followed(store: QueueStore) -> AsyncGenerator[asyncio.Event]:
     """An event that is set whenever the store reports changed queues."""
     changed = asyncio.Event()
 
-    async def hear() -> None:
+    async def set_changed() -> None:
         changed.set()
 
-    task = asyncio.create_task(store.follow(hear))
+    task = asyncio.create_task(store.follow(set_changed))
     try:
         yield changed
     finally:
@@ -89,70 +90,57 @@ async def test_a_leader_overtaken_before_its_first_read_is_fenced(records: KeyVa
         await leader(records, 1)
 
 
-async def test_a_write_with_a_lost_response_is_recognised(
-    records: KeyValueStore, shared_bus: Bus, fresh: str
-) -> None:
-    class Losing(KeyValueStore):
-        """Records whose acknowledgements are lost."""
+class UnreliableStore(KeyValueStore):
+    """While ``failing``, ``put`` raises ``BusUnavailable``; with ``stores`` after the write, otherwise instead of it."""
 
-        lose = False
+    failing = False
+    stores = False
 
-        async def put(
-            self,
-            key: str,
-            value: bytes,
-            *,
-            expected: int | None = None,
-            ttl_s: int | None = None,
-            revive: bool = True,
-        ) -> int:
+    async def put(
+        self,
+        key: str,
+        value: bytes,
+        *,
+        expected: int | None = None,
+        ttl_s: int | None = None,
+        revive: bool = True,
+    ) -> int:
+        revision = 0
+        if self.stores or not self.failing:
             revision = await super().put(key, value, expected=expected, ttl_s=ttl_s, revive=revive)
-            if self.lose:
-                raise BusUnavailable("no answer")
-            return revision
+        if self.failing:
+            raise BusUnavailable("no response")
+        return revision
 
-    losing = Losing(shared_bus, fresh)
-    store = await leader(losing, 1)
-    losing.lose = True
+
+@pytest.fixture
+def unreliable(records: KeyValueStore, shared_bus: Bus, fresh: str) -> UnreliableStore:
+    return UnreliableStore(shared_bus, fresh)
+
+
+async def test_a_write_with_a_lost_response_is_recognised(unreliable: UnreliableStore) -> None:
+    store = await leader(unreliable, 1)
+    unreliable.failing = unreliable.stores = True
 
     await store.store(version(1, "a"))
 
     assert store.current.version == 1
 
 
-async def test_a_write_that_was_not_stored_may_be_repeated(
-    records: KeyValueStore, shared_bus: Bus, fresh: str
-) -> None:
-    class Away(KeyValueStore):
-        away = False
-
-        async def put(
-            self,
-            key: str,
-            value: bytes,
-            *,
-            expected: int | None = None,
-            ttl_s: int | None = None,
-            revive: bool = True,
-        ) -> int:
-            if self.away:
-                raise BusUnavailable("no answer")
-            return await super().put(key, value, expected=expected, ttl_s=ttl_s, revive=revive)
-
-    away = Away(shared_bus, fresh)
-    store = await leader(away, 1)
-    away.away = True
+async def test_a_write_that_was_not_stored_may_be_repeated(unreliable: UnreliableStore) -> None:
+    store = await leader(unreliable, 1)
+    unreliable.failing = True
     with pytest.raises(BusUnavailable):
         await store.store(version(1, "a"))
-    away.away = False
+    unreliable.failing = False
     await store.store(version(1, "a"))
 
     assert store.current.version == 1
 
 
-async def test_a_manual_write_is_followed_and_not_overwritten_unseen(records: KeyValueStore) -> None:
+async def test_a_manual_write_becomes_current_and_is_not_overwritten(records: KeyValueStore) -> None:
     store = await leader(records, 1)
-    await records.put(POOL, encode_queues(version(7, "by-hand")))
+    await records.put(POOL, encode_queues(version(7, "manual")))
 
     with pytest.raises(ConcurrentUpdate):
         await store.store(version(1, "a"))
@@ -172,21 +160,20 @@ async def test_unreadable_queues_leave_the_last_valid_ones_current(
 ) -> None:
     store = await leader(records, 1)
     await store.store(version(1, "a"))
-    async with followed(store), asyncio.timeout(15):
+    async with followed(store):
         await records.put(POOL, value)
-        while not store.fault:
-            await asyncio.sleep(0.02)
+        await eventually(lambda: bool(store.fault))
     assert store.current.version == 1
     assert "version 1 stays current" in store.fault
 
-    next_one = await leader(records, 2, initial=store.current)
-    assert (next_one.current.version, bool(next_one.fault)) == (1, True)
+    successor = await leader(records, 2, initial=store.current)
+    assert (successor.current.version, bool(successor.fault)) == (1, True)
     entry = await records.get(POOL)
     assert entry is not None
     assert entry.value == value, "the record is kept for inspection"
 
-    await next_one.store(version(2, "b"))
-    assert (next_one.fault, (await stored(records)).version) == ("", 2)
+    await successor.store(version(2, "b"))
+    assert (successor.fault, (await stored(records)).version) == ("", 2)
 
 
 async def test_a_removed_record_is_a_fault(records: KeyValueStore) -> None:
@@ -196,8 +183,7 @@ async def test_a_removed_record_is_a_fault(records: KeyValueStore) -> None:
         await records.put(POOL, encode_queues(version(1, "a", "b")))
         await changed.wait()
         await records.delete(POOL)
-        while not store.fault:
-            await asyncio.sleep(0.02)
+        await eventually(lambda: bool(store.fault))
 
     await store.store(version(2, "b"))
     assert ((await stored(records)).version, store.fault) == (2, "")

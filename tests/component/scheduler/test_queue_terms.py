@@ -1,14 +1,10 @@
-"""Scheduler processes on a real broker: the begin of a term, two leaders with the same queues, and an unreadable record."""
+"""Scheduler processes on a real broker: the start of a term, two leaders of the same queues, and an unreadable record."""
 
 from __future__ import annotations
 
 import asyncio
-import json
-import os
 import signal
-import sys
-import urllib.request
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
 
 import grpc
@@ -27,62 +23,24 @@ from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import queue_service_pb2
 from muster_testing.broker import Broker
+from muster_testing.service_process import ServiceProcess
 
 POOL = "local"
 LIMITED = QueueSpec(name="tight", limit=ResourceLimits(cpu=1000))
 TIMEOUT_S = 30
 
 
-class Scheduler:
-    """A scheduler process."""
-
-    def __init__(self, process: asyncio.subprocess.Process) -> None:
-        self.process = process
-        self.changed: dict[str, dict[str, object]] = {}
-        self._more = asyncio.Condition()
-
-    async def listen(self) -> None:
-        """Collect its log lines by message."""
-        assert self.process.stderr is not None
-        async for line in self.process.stderr:
-            if line.startswith(b"{"):
-                reported = json.loads(line)
-                async with self._more:
-                    self.changed[reported["msg"]] = reported
-                    self._more.notify_all()
-
-    async def says(self, message: str) -> dict[str, object]:
-        """Return the first log line with that ``message``, waiting for it."""
-        async with asyncio.timeout(TIMEOUT_S), self._more:
-            await self._more.wait_for(lambda: message in self.changed)
-        return self.changed[message]
-
-    @asynccontextmanager
-    async def stub(self) -> AsyncGenerator[queries_pb2_grpc.PoolServiceAsyncStub]:
-        """Return a channel to this instance."""
-        async with aio.insecure_channel(str((await self.says("ready"))["grpc"])) as channel:
-            yield queries_pb2_grpc.PoolServiceStub(channel)
+@asynccontextmanager
+async def scheduler(broker: Broker, name: str = "one") -> AsyncGenerator[ServiceProcess]:
+    environ = {"MUSTER_BUS_URL": broker.url, "MUSTER_INSTANCE": name}
+    async with ServiceProcess.running("-m", "muster_scheduler", **environ) as service:
+        yield service
 
 
 @asynccontextmanager
-async def scheduler(broker: Broker, name: str = "one") -> AsyncGenerator[Scheduler]:
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "OTEL_"))}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "muster_scheduler",
-        stderr=asyncio.subprocess.PIPE,
-        env=own | {"MUSTER_BUS_URL": broker.url, "MUSTER_INSTANCE": name},
-    )
-    copy = Scheduler(process)
-    listening = asyncio.create_task(copy.listen())
-    try:
-        yield copy
-    finally:
-        if process.returncode is None:
-            process.kill()
-        await process.wait()
-        await listening
+async def stub_of(service: ServiceProcess) -> AsyncGenerator[queries_pb2_grpc.PoolServiceAsyncStub]:
+    async with aio.insecure_channel((await service.logged("ready"))["grpc"]) as channel:
+        yield queries_pb2_grpc.PoolServiceStub(channel)
 
 
 @pytest.fixture
@@ -109,11 +67,11 @@ async def submit(bus: Bus, name: str, *, queue: str, cpu: int) -> str:
     return job_id
 
 
-async def last(bus: Bus, job_id: str, names: Sequence[str]) -> events.JobEvent:
-    """Return the first of these events."""
+async def decision(bus: Bus, job_id: str) -> events.JobEvent:
+    """Return the first decision about a job, waiting for it."""
     async with asyncio.timeout(TIMEOUT_S):
         while True:
-            for name in names:
+            for name in ("JobPlaced", "JobWaiting"):
                 message = await bus.last(JOBS_STREAM, job_subject(job_id, name))
                 if message is not None:
                     return read_job_event(message).event
@@ -129,62 +87,50 @@ async def test_a_term_starts_with_the_current_queues(broker: Broker, bus: Bus, p
     too_large = await submit(bus, "too-large", queue="tight", cpu=2000)
     small = await submit(bus, "small", queue="tight", cpu=1000)
 
-    async with scheduler(broker) as one, one.stub() as calculate_with:
-        instructions_ = await last(bus, too_large, ("JobPlaced", "JobWaiting"))
-        assert isinstance(instructions_, events.JobWaiting)
-        assert instructions_.reason.code == "QueueLimit"
-        assert isinstance(await last(bus, small, ("JobPlaced",)), events.JobPlaced)
+    async with scheduler(broker) as one, stub_of(one) as stub:
+        waiting = await decision(bus, too_large)
+        assert isinstance(waiting, events.JobWaiting)
+        assert waiting.reason.code == "QueueLimit"
+        assert isinstance(await decision(bus, small), events.JobPlaced)
 
-        calculation = await calculate_with.ListPoolQueues(
-            pb.ListPoolQueuesRequest(name="tight"), timeout=TIMEOUT_S
-        )
-        assert (calculation.applied.revision, calculation.applied.applied_by) == (3, "ann")
-        (tight,) = calculation.queues
+        response = await stub.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=TIMEOUT_S)
+        assert (response.applied.revision, response.applied.applied_by) == (3, "ann")
+        (tight,) = response.queues
         assert (tight.status.running, tight.status.waiting) == (1, 1)
         assert tight.status.oldest_wait_at.seconds
-        metrics = await scraped(one)
+        metrics = await one.metrics()
     assert 'muster_queue_jobs{queue="tight"} 1.0' in metrics
     assert 'muster_queue_allocated{queue="tight",resource="cpu"} 1000.0' in metrics
     assert 'muster_gangs_placed_total{queue="tight"} 1.0' in metrics
     assert "muster_pool_jobs_waiting 1.0" in metrics
 
 
-async def scraped(copy: Scheduler) -> str:
-    address = (await copy.says("ready"))["metrics"]
-
-    def read() -> str:
-        with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as calculation:
-            return calculation.read().decode()
-
-    return await asyncio.to_thread(read)
-
-
-async def test_a_paused_leader_changes_nothing_after_its_succession(
+async def test_a_paused_leader_changes_nothing_after_a_new_election(
     broker: Broker, pool: KeyValueStore
 ) -> None:
     async with AsyncExitStack() as stack:
         old = await stack.enter_async_context(scheduler(broker, "old"))
-        await old.says("leading")
-        ask_old = await stack.enter_async_context(old.stub())
-        first = await ask_old.ApplyPoolQueues(
+        await old.logged("leading")
+        old_stub = await stack.enter_async_context(stub_of(old))
+        first = await old_stub.ApplyPoolQueues(
             application(queue_service_pb2.QueueSpec(name="a")), timeout=TIMEOUT_S
         )
         assert first.applied.revision == 1
 
         old.process.send_signal(signal.SIGSTOP)
         new = await stack.enter_async_context(scheduler(broker, "new"))
-        await new.says("leading")
+        await new.logged("leading")
         late = asyncio.ensure_future(
-            ask_old.ApplyPoolQueues(application(queue_service_pb2.QueueSpec(name="late")), timeout=TIMEOUT_S)
+            old_stub.ApplyPoolQueues(application(queue_service_pb2.QueueSpec(name="late")), timeout=TIMEOUT_S)
         )
         await asyncio.sleep(0)
         old.process.send_signal(signal.SIGCONT)
-        with pytest.raises(aio.AioRpcError) as refused:
+        with pytest.raises(aio.AioRpcError) as aborted:
             await late
-        assert refused.value.code() is grpc.StatusCode.UNAVAILABLE
+        assert aborted.value.code() is grpc.StatusCode.UNAVAILABLE
 
-        ask_new = await stack.enter_async_context(new.stub())
-        second = await ask_new.ApplyPoolQueues(
+        new_stub = await stack.enter_async_context(stub_of(new))
+        second = await new_stub.ApplyPoolQueues(
             application(queue_service_pb2.QueueSpec(name="b")), timeout=TIMEOUT_S
         )
         assert second.applied.revision == 2
@@ -197,12 +143,12 @@ async def test_a_request_handled_before_the_leader_died_is_not_handled_twice(
     broker: Broker, pool: KeyValueStore
 ) -> None:
     request = application(queue_service_pb2.QueueSpec(name="a", weight=2), request_id="r-1")
-    async with scheduler(broker, "old") as old, old.stub() as calculate_with:
-        await old.says("leading")
-        before = await calculate_with.ApplyPoolQueues(request, timeout=TIMEOUT_S)
-    async with scheduler(broker, "new") as new, new.stub() as calculate_with:
-        await new.says("leading")
-        after = await calculate_with.ApplyPoolQueues(request, timeout=TIMEOUT_S)
+    async with scheduler(broker, "old") as old, stub_of(old) as stub:
+        await old.logged("leading")
+        before = await stub.ApplyPoolQueues(request, timeout=TIMEOUT_S)
+    async with scheduler(broker, "new") as new, stub_of(new) as stub:
+        await new.logged("leading")
+        after = await stub.ApplyPoolQueues(request, timeout=TIMEOUT_S)
 
     assert before == after
     assert after.applied.revision == 1
@@ -214,24 +160,18 @@ async def test_unreadable_queues_do_not_stop_scheduling(
 ) -> None:
     await pool.put(POOL, b"{")
     placed = await submit(bus, "any", queue="tight", cpu=2000)
-    async with scheduler(broker) as one, one.stub() as calculate_with:
-        assert isinstance(await last(bus, placed, ("JobPlaced", "JobWaiting")), events.JobPlaced)
-        assert (
-            "are invalid"
-            in (
-                await calculate_with.ListPoolQueues(pb.ListPoolQueuesRequest(), timeout=TIMEOUT_S)
-            ).applied.error
-        )
+    async with scheduler(broker) as one, stub_of(one) as stub:
+        assert isinstance(await decision(bus, placed), events.JobPlaced)
+        invalid = await stub.ListPoolQueues(pb.ListPoolQueuesRequest(), timeout=TIMEOUT_S)
+        assert "are invalid" in invalid.applied.error
         request = application(queue_service_pb2.QueueSpec(name="tight"))
-        with pytest.raises(aio.AioRpcError) as refused:
-            await calculate_with.ApplyPoolQueues(request, timeout=TIMEOUT_S)
-        assert refused.value.code() is grpc.StatusCode.FAILED_PRECONDITION
-        assert "prune" in (refused.value.details() or "")
+        with pytest.raises(aio.AioRpcError) as aborted:
+            await stub.ApplyPoolQueues(request, timeout=TIMEOUT_S)
+        assert aborted.value.code() is grpc.StatusCode.FAILED_PRECONDITION
+        assert "prune" in (aborted.value.details() or "")
 
         request.prune = True
-        mended = await calculate_with.ApplyPoolQueues(request, timeout=TIMEOUT_S)
-        assert (mended.applied.revision, mended.applied.error) == (1, "")
-        listed = await calculate_with.ListPoolQueues(
-            pb.ListPoolQueuesRequest(name="tight"), timeout=TIMEOUT_S
-        )
+        repaired = await stub.ApplyPoolQueues(request, timeout=TIMEOUT_S)
+        assert (repaired.applied.revision, repaired.applied.error) == (1, "")
+        listed = await stub.ListPoolQueues(pb.ListPoolQueuesRequest(name="tight"), timeout=TIMEOUT_S)
         assert listed.queues[0].status.running == 1

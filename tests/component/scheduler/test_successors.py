@@ -1,14 +1,8 @@
-"""Leader processes on a real broker: a successor records missing spans, and rejected proposals are counted."""
+"""Scheduler processes that take over: spans of the previous leader, and rejected proposals."""
 
 from __future__ import annotations
 
-import asyncio
-import json
-import os
-import sys
-import urllib.request
-from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack
 
 from muster_bus import Bus, BusSettings
 from muster_core import events
@@ -23,10 +17,11 @@ from muster_local import provision_bus
 from muster_service.telemetry import span_ref, trace_ref
 from muster_testing.broker import Broker
 from muster_testing.otlp import OtlpReceiver
+from muster_testing.service_process import ServiceProcess
 
 TIMEOUT_S = 30
-JOB = job_id_of("succession")
-ROOT = trace_ref("succession")
+JOB = job_id_of("takeover")
+ROOT = trace_ref("takeover")
 WHY = Reason(code="StarvedJob", message="gives one", numbers={"speed_up.from": 1750, "speed_up.to": 1000})
 PROPOSED = ScaleProposed(
     role="worker", size=2, target=1, policy="dragon", attempt=1, generation=1, reason=WHY, gain=-750
@@ -36,12 +31,12 @@ RESIZED = JobResized(
 )
 
 
-async def say(broker: Broker, bus: Bus) -> None:
-    """Publish the events of the job before the leaders died."""
+async def publish_resize(broker: Broker, bus: Bus) -> None:
+    """Publish the events of a job that an earlier leader resized."""
     await provision_bus(BusSettings(url=broker.url))
     job = Job(name="gives", roles=(Role(name="worker", replicas=2, min=1, max=2, template=Template()),))
     for event, source in (
-        (events.JobSubmitted(job_id=JOB, request_id="succession", spec=job), GATEWAY),
+        (events.JobSubmitted(job_id=JOB, request_id="takeover", spec=job), GATEWAY),
         (events.JobValidated(job=job), SPEC_VALIDATOR),
         (PROPOSED, SCALER),
         (RESIZED, SCHEDULER),
@@ -49,38 +44,8 @@ async def say(broker: Broker, bus: Bus) -> None:
         await bus.publish_once(job_message(JOB, event, source=source, traceparent=ROOT.traceparent))
 
 
-@asynccontextmanager
-async def service(
-    broker: Broker, module: str, **reported: str
-) -> AsyncGenerator[asyncio.Queue[dict[str, str]]]:
-    """A service process and its log lines."""
-    own = {key: value for key, value in os.environ.items() if not key.startswith(("MUSTER_", "OTEL_"))}
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        module,
-        stderr=asyncio.subprocess.PIPE,
-        env=own | {"MUSTER_BUS_URL": broker.url, **reported},
-    )
-    lines: asyncio.Queue[dict[str, str]] = asyncio.Queue()
-
-    async def listen() -> None:
-        assert process.stderr is not None
-        async for line in process.stderr:
-            if line.startswith(b"{"):
-                lines.put_nowait(json.loads(line))
-
-    listening = asyncio.create_task(listen())
-    try:
-        yield lines
-    finally:
-        process.kill()
-        await process.wait()
-        await listening
-
-
-async def test_only_the_latest_events_are_recent(broker: Broker, bus: Bus) -> None:
-    await say(broker, bus)
+async def test_recent_events_are_those_of_the_last_seconds(broker: Broker, bus: Bus) -> None:
+    await publish_resize(broker, bus)
 
     (resized,) = await recent_events(bus, [JobResized], seconds=60)
     assert (resized.job_id, resized.event, resized.traceparent) == (JOB, RESIZED, ROOT.traceparent)
@@ -89,21 +54,18 @@ async def test_only_the_latest_events_are_recent(broker: Broker, bus: Bus) -> No
     assert await recent_events(bus, [JobResized], seconds=0) == []
 
 
-async def test_a_successor_records_spans_that_its_predecessor_may_not_have_sent(
-    broker: Broker, bus: Bus
-) -> None:
-    await say(broker, bus)
-    async with (
-        OtlpReceiver() as receiver,
-        service(broker, "muster_scheduler", MUSTER_OTLP_ENDPOINT=receiver.endpoint),
-        service(broker, "muster_scaler", MUSTER_OTLP_ENDPOINT=receiver.endpoint),
-    ):
-        reported = await receiver.wait_for(
-            lambda wait_applied: {"propose", "resize"} <= {span.name for span in wait_applied}, TIMEOUT_S
+async def test_a_new_leader_records_resize_spans_of_the_previous_leader(broker: Broker, bus: Bus) -> None:
+    await publish_resize(broker, bus)
+    async with OtlpReceiver() as receiver, AsyncExitStack() as stack:
+        environ = {"MUSTER_BUS_URL": broker.url, "MUSTER_OTLP_ENDPOINT": receiver.endpoint}
+        for module in ("muster_scheduler", "muster_scaler"):
+            await stack.enter_async_context(ServiceProcess.running("-m", module, **environ))
+        recorded = await receiver.wait_for(
+            lambda found: {"propose", "resize"} <= {span.name for span in found}, TIMEOUT_S
         )
 
-    (propose,) = [span for span in reported if span.name == "propose"]
-    (resize,) = [span for span in reported if span.name == "resize"]
+    (propose,) = [span for span in recorded if span.name == "propose"]
+    (resize,) = [span for span in recorded if span.name == "resize"]
     assert propose.parent_id == ROOT.span_id
     assert resize.parent_id == propose.span_id
     assert resize.span_id == span_ref(ROOT, spans.resize(JOB, 1, 2)).span_id
@@ -112,16 +74,7 @@ async def test_a_successor_records_spans_that_its_predecessor_may_not_have_sent(
 
 
 async def test_a_proposal_that_cannot_be_applied_is_counted(broker: Broker, bus: Bus) -> None:
-    await say(broker, bus)
-    async with service(broker, "muster_scheduler") as lines, asyncio.timeout(TIMEOUT_S):
-        while (line := await lines.get())["msg"] != "ready":
-            pass
-        # The term may not have started yet.
-        while "muster_proposals_rejected_total 1.0" not in await asyncio.to_thread(scraped, line["metrics"]):
-            await asyncio.sleep(0.05)
-
-
-def scraped(address: str) -> str:
-    """Return the metrics as Prometheus reads them."""
-    with urllib.request.urlopen(f"http://{address}/metrics", timeout=TIMEOUT_S) as calculation:
-        return calculation.read().decode()
+    await publish_resize(broker, bus)
+    async with ServiceProcess.running("-m", "muster_scheduler", MUSTER_BUS_URL=broker.url) as scheduler:
+        await scheduler.logged("leading")
+        assert "muster_proposals_rejected_total 1.0" in await scheduler.metrics()
