@@ -1,7 +1,7 @@
 """Autoscaling: which running jobs to resize. It proposes; the scheduler decides.
 
-``planner`` makes the plan of a pool: ``scale_down`` frees capacity for starved jobs (``demand``), ``scale_up`` gives idle
-capacity to jobs. ``policies`` rank jobs, ``constraints`` limit every policy, ``settings`` configure both. ``proposals``
+``planner`` makes the plan of a pool: ``scale_down`` frees capacity for starved jobs, ``scale_up`` gives idle capacity
+to jobs. ``policies`` rank jobs, ``settings`` configure and constrain every policy. ``proposals``
 builds the proposals and remembers the last ones; ``pool`` follows a pool's events.
 """
 

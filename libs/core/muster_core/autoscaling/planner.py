@@ -5,12 +5,16 @@ Both are tried in a transaction on the pool, with the scheduler's reservations, 
 
 from __future__ import annotations
 
-from muster_core.autoscaling.constraints import shrinkable
-from muster_core.autoscaling.demand import blocks_scale_up, next_starvation, starved_jobs, waiting_jobs
 from muster_core.autoscaling.proposals import ScaleProposal
-from muster_core.autoscaling.scale_down import ScaleDownPlanner
+from muster_core.autoscaling.scale_down import (
+    ScaleDownPlanner,
+    blocks_scale_up,
+    next_starvation,
+    starved_jobs,
+    waiting_jobs,
+)
 from muster_core.autoscaling.scale_up import growable_jobs, grows_at, next_node_allowed, plan_scale_up
-from muster_core.autoscaling.settings import ElasticSettings
+from muster_core.autoscaling.settings import ElasticSettings, shrinkable
 from muster_core.scheduling import PoolState
 from muster_core.scheduling.reservations import ReservationPlanner, Reservations
 from muster_core.scheduling.state import Transaction

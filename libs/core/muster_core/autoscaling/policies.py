@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from muster_core.autoscaling.constraints import ResizableJob, spare_replicas
+from muster_core.autoscaling.settings import ResizableJob, spare_replicas
 from muster_core.frameworks import computes
 from muster_core.lifecycle import MILLI, SpeedUp, speed_up_of
 from muster_core.scheduling.queues import SHARE_UNIT, Amounts, amounts_of, max_replica_amounts

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 import msgspec
 
-from muster_core.autoscaling.constraints import ResizableJob
 from muster_core.autoscaling.policies import ElasticJob
+from muster_core.autoscaling.settings import ResizableJob
 from muster_core.events import ScaleProposed
 from muster_core.lifecycle import MILLI
 from muster_core.models import JobRecord, Reason

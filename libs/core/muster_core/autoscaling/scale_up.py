@@ -7,10 +7,9 @@ from __future__ import annotations
 
 import heapq
 
-from muster_core.autoscaling.constraints import ResizableJob, growable
 from muster_core.autoscaling.policies import POLICIES, ElasticJob, Policy, Rank, elastic_job
 from muster_core.autoscaling.proposals import ScaleProposal, scale_up_proposal
-from muster_core.autoscaling.settings import ElasticSettings
+from muster_core.autoscaling.settings import ElasticSettings, ResizableJob, growable
 from muster_core.events import Assignment
 from muster_core.lifecycle import AVOIDED_FOR_US, avoided_at
 from muster_core.models import ReplicaRecord
