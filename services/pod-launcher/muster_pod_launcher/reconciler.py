@@ -260,7 +260,7 @@ class JobReconciler:
         self.release(job_id)
         self._remove_record(job_id)
         if record is not None:
-            log.info("forgotten", extra=fields(job=record.name, job_id=job_id))
+            log.info("job removed from the runtime", extra=fields(job=record.name, job_id=job_id))
 
     def _seen(self, job_id: str) -> list[ReplicaChange]:
         return [_change(observation) for observation in self._runtime.job_observations(job_id)]

@@ -1,6 +1,6 @@
-"""From events to records to decisions.
+"""The life cycle of jobs: events change records, and records lead to decisions.
 
-The record is durable before a decision based on it takes effect, and both before the event is acknowledged. Observers do
+A record is durable before a decision based on it takes effect, and both are before the event is acknowledged. Observers do
 not wait for that: the job's events are durable already.
 """
 
@@ -24,7 +24,7 @@ log = logging.getLogger(__name__)
 Clock = Callable[[], int]
 """The current time in microseconds."""
 
-_TRIES = 5
+_MAX_ATTEMPTS = 5
 """How often a record is written before the partition continues without it."""
 
 
@@ -53,7 +53,7 @@ class PartitionHandler:
         self._records: dict[str, JobRecord] = {}
         self._due: set[str] = set()
         self._unsaved: dict[str, int] = {}
-        self._keeping = asyncio.Lock()
+        self._write_lock = asyncio.Lock()
 
     def load(self, records: Iterable[JobRecord]) -> None:
         """Start from the stored records; every job is evaluated again when the events behind them are applied."""
@@ -88,7 +88,7 @@ class PartitionHandler:
         due, self._due = self._due, set()
         try:
             await self._save_records(
-                [job_id for job_id in due if job_id in self._unsaved and self._decided(job_id)]
+                [job_id for job_id in due if job_id in self._unsaved and self._instructions(job_id)]
             )
             await asyncio.gather(*(self._decide(job_id) for job_id in due))
         except BaseException:
@@ -127,7 +127,7 @@ class PartitionHandler:
     async def _save_records(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
             return
-        async with self._keeping:
+        async with self._write_lock:
             jobs = [job_id for job_id in job_ids if job_id in self._unsaved]
             failures = [e for e in await asyncio.gather(*map(self._save_record, jobs)) if e is not None]
         if failures:
@@ -145,7 +145,7 @@ class PartitionHandler:
                 return error
             attempts = self._unsaved.get(job_id, 0) + 1
             # There may be space later.
-            if attempts < _TRIES or isinstance(error, BusUnavailable | StreamFull):
+            if attempts < _MAX_ATTEMPTS or isinstance(error, BusUnavailable | StreamFull):
                 self._unsaved[job_id] = attempts
                 return error
             self._unsaved.pop(job_id, None)
@@ -157,7 +157,7 @@ class PartitionHandler:
             self._unsaved.pop(job_id, None)
         return None
 
-    def _decided(self, job_id: str) -> Sequence[Finish | Restart | DeleteRecord]:
+    def _instructions(self, job_id: str) -> Sequence[Finish | Restart | DeleteRecord]:
         record = self._records.get(job_id)
         return decide(record, self._clock(), self._retention) if record is not None else ()
 
@@ -165,7 +165,7 @@ class PartitionHandler:
         record = self._records.get(job_id)
         if record is None:
             return
-        instructions = self._decided(job_id)
+        instructions = self._instructions(job_id)
         if not instructions:
             # A deadline is taken once, and the clock may have been set back since.
             self.deadlines.set(job_id, next_deadline(record, self._retention))
@@ -192,10 +192,10 @@ class PartitionHandler:
                         record, "deleted" if record.delete_requested else "its time to live is over"
                     )
 
-    async def _delete_record(self, record: JobRecord, why: str) -> None:
+    async def _delete_record(self, record: JobRecord, cause: str) -> None:
         await self._store.remove(record.job_id)
         self._drop(record.job_id)
-        log.info("forgotten: %s", why, extra=fields(job=record.name, job_id=record.job_id))
+        log.info("record deleted: %s", cause, extra=fields(job=record.name, job_id=record.job_id))
 
     def _drop(self, job_id: str) -> None:
         self._records.pop(job_id, None)

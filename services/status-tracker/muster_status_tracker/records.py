@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import bisect
-from collections.abc import AsyncIterator, Generator, Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 
 from muster_bus import BusUnavailable, KeyValueStore, WrongSequence
@@ -70,11 +70,12 @@ class RecordStore:
         return removal.timestamp_ns >= record.submitted_at * _NS_PER_US
 
 
-Watcher = asyncio.Queue[tuple[str, JobRecord | None]]
+RecordChanges = asyncio.Queue[tuple[str, JobRecord | None]]
+"""Job ids and their records; None means that the job was deleted."""
 
 
 class RecordCache:
-    """Records by job id, in the order of submission. ``None`` in a watcher's queue means that the job was deleted."""
+    """Records by job id, in the order of submission."""
 
     def __init__(self) -> None:
         self.revision = 0
@@ -83,7 +84,7 @@ class RecordCache:
         self._by_name: dict[tuple[str, str], list[tuple[int, str]]] = {}
         self._order: list[tuple[int, str]] = []
         self._finished: list[tuple[int, str]] = []
-        self._watchers: set[Watcher] = set()
+        self._watchers: set[RecordChanges] = set()
         self._advanced = asyncio.Event()
 
     def __len__(self) -> int:
@@ -149,20 +150,14 @@ class RecordCache:
         await self._advanced.wait()
 
     @contextmanager
-    def watcher(self) -> Generator[Watcher]:
+    def watcher(self) -> Generator[RecordChanges]:
         """Return a queue of all changes from now on."""
-        queue: Watcher = asyncio.Queue()
+        queue: RecordChanges = asyncio.Queue()
         self._watchers.add(queue)
         try:
             yield queue
         finally:
             self._watchers.discard(queue)
-
-    async def changes(self) -> AsyncIterator[tuple[str, JobRecord | None]]:
-        """Yield all changes from now on."""
-        with self.watcher() as queue:
-            while True:
-                yield await queue.get()
 
     def _remove_name(self, record: JobRecord | None) -> None:
         if record is None or not record.name:

@@ -42,24 +42,14 @@ from muster_status_tracker.webhooks.receivers import read_receivers
 
 log = logging.getLogger(__name__)
 
-_LONGEST_SLEEP_S = 1.0
+_MAX_SLEEP_S = 1.0
 _TICK_S = 0.1
 """How long (s) events are batched under load."""
 
-_SETTLE_S = 1.0
+_FLUSH_S = 1.0
 """How long (s) changed records are batched under load: several changes of a job are one record, and many records one
-write. Queries are answered from memory; for partitions of other instances they are behind by this time.
+write. Queries are answered from memory; records of other instances' partitions are late by this time.
 """
-
-
-def runs_before(record: JobRecord, event: JobFinished | JobRestarting) -> int:
-    """Return the sum of restarts of the replicas that the event names; unique for each restart of the same replicas."""
-    named = (
-        {(ref.role, ref.index) for ref in event.replicas}
-        if isinstance(event, JobRestarting)
-        else set[tuple[str, int]]()
-    )
-    return sum(member.restart for member in record.gang() if member.key in named)
 
 
 class LifecyclePublisher:
@@ -70,14 +60,13 @@ class LifecyclePublisher:
 
     async def publish(self, record: JobRecord, event: JobFinished | JobRestarting) -> None:
         """Publish the event once."""
-        message = job_message(
-            record.job_id,
-            event,
-            source=STATUS_TRACKER,
-            traceparent=record.trace,
-            after=runs_before(record, event),
+        refs = event.replicas if isinstance(event, JobRestarting) else ()
+        named = {(ref.role, ref.index) for ref in refs}
+        # The sum of their restarts is unique for each restart of the same replicas.
+        after = sum(replica.restart for replica in record.gang() if replica.key in named)
+        await self._bus.publish_once(
+            job_message(record.job_id, event, source=STATUS_TRACKER, traceparent=record.trace, after=after)
         )
-        await self._bus.publish_once(message)
 
 
 class PartitionTracker:
@@ -89,9 +78,9 @@ class PartitionTracker:
         self._cache = cache
         self._retention = retention
         self._records = KeyValueStore(bus, JOBS_BUCKET, written_in_groups=True)
-        self._feeds: dict[int, tuple[PartitionReader, asyncio.Task[None]]] = {}
+        self._readers: dict[int, tuple[PartitionReader, asyncio.Task[None]]] = {}
         self._invalid = ctx.metrics.counter(
-            "muster_invalid_transitions", "events that were invalid in the job's phase"
+            "muster_invalid_transitions", "events that are invalid in the job's phase"
         )
         self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
@@ -99,7 +88,7 @@ class PartitionTracker:
     async def reached(self, sequence: int, wait_s: float) -> bool:
         """Wait until all owned partitions are applied up to the sequence."""
         try:
-            await asyncio.gather(*(reader_.wait_for(sequence, wait_s) for reader_, _ in self._feeds.values()))
+            await asyncio.gather(*(reader.wait_for(sequence, wait_s) for reader, _ in self._readers.values()))
         except TimeoutError:
             return False
         return True
@@ -132,24 +121,23 @@ class PartitionTracker:
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                for partition in self._feeds.keys() - self._owned:
-                    _, task = self._feeds.pop(partition)
+                for partition in self._readers.keys() - self._owned:
+                    _, task = self._readers.pop(partition)
                     task.cancel()
-                for partition in self._owned - self._feeds.keys():
-                    store = RecordStore(self._records)
-                    handler = self._handler(store)
-                    reader_ = self._reader(partition, store, handler)
-                    self._feeds[partition] = (reader_, tasks.create_task(self._follow(reader_, handler)))
+                for partition in self._owned - self._readers.keys():
+                    reader, handler = self._reader(partition)
+                    self._readers[partition] = (reader, tasks.create_task(self._follow(reader, handler)))
                 if len(self._owned) < PARTITIONS and mirror_task is None:
                     mirror_task = tasks.create_task(self._mirror_records())
                 if len(self._owned) == PARTITIONS and mirror_task is not None:
                     mirror_task.cancel()
                     mirror_task = None
-                await asyncio.gather(*(reader_.caught_up.wait() for reader_, _ in self._feeds.values()))
+                await asyncio.gather(*(reader.caught_up.wait() for reader, _ in self._readers.values()))
                 self._ctx.set_ready("records", True)
 
-    def _handler(self, store: RecordStore) -> PartitionHandler:
-        return PartitionHandler(
+    def _reader(self, partition: int) -> tuple[PartitionReader, PartitionHandler]:
+        store = RecordStore(self._records)
+        handler = PartitionHandler(
             cache=self._cache,
             store=store,
             publisher=LifecyclePublisher(self._bus),
@@ -159,14 +147,13 @@ class PartitionTracker:
             count_invalid=self._invalid.inc,
         )
 
-    def _reader(self, partition: int, store: RecordStore, handler: PartitionHandler) -> PartitionReader:
         def load(entries: list[Entry]) -> None:
             handler.load(store.load(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
             await handler.handle([stamp(incoming) for incoming in batch], live=live)
 
-        return PartitionReader(
+        reader = PartitionReader(
             self._bus,
             stream=JOBS_STREAM,
             consumer=partition_reader(STATUS_TRACKER, partition),
@@ -177,16 +164,17 @@ class PartitionTracker:
             handle=handle,
             tick_s=_TICK_S,
             flush=handler.flush,
-            flush_interval_s=_SETTLE_S,
+            flush_interval_s=_FLUSH_S,
         )
+        return reader, handler
 
-    async def _follow(self, reader_: PartitionReader, handler: PartitionHandler) -> None:
+    async def _follow(self, reader: PartitionReader, handler: PartitionHandler) -> None:
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(reader_.run())
-            tasks.create_task(self._watch_deadlines(reader_, handler))
+            tasks.create_task(reader.run())
+            tasks.create_task(self._watch_deadlines(reader, handler))
 
-    async def _watch_deadlines(self, reader_: PartitionReader, handler: PartitionHandler) -> None:
-        await reader_.caught_up.wait()
+    async def _watch_deadlines(self, reader: PartitionReader, handler: PartitionHandler) -> None:
+        await reader.caught_up.wait()
         while True:
             now = time.time_ns() // 1000
             try:
@@ -195,7 +183,7 @@ class PartitionTracker:
             except BusError as error:
                 # The jobs stay due, and are decided about when the broker is available or has space.
                 log.warning("deadlines cannot be handled yet: %s", error)
-            await handler.deadlines.wait(now, at_most_s=_LONGEST_SLEEP_S)
+            await handler.deadlines.wait(now, at_most_s=_MAX_SLEEP_S)
 
     async def _mirror_records(self) -> None:
         async for change in self._records.watch(">"):
@@ -229,19 +217,19 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
 
         receivers = read_receivers(settings.webhooks)
         ctx.set_ready("webhooks", False)
-        tellers = Notifier(
+        notifier = Notifier(
             bus=bus,
             cache=cache,
             receivers=receivers,
             metrics=ctx.metrics,
             on_ready=lambda: ctx.set_ready("webhooks", True),
         )
-        owners.append(tellers.own)
-        ctx.add_part("webhooks", tellers.run)
+        owners.append(notifier.own)
+        ctx.add_part("webhooks", notifier.run)
 
     def own(partitions: frozenset[int]) -> None:
-        for take in owners:
-            take(partitions)
+        for set_owned in owners:
+            set_owned(partitions)
 
     ctx.add_part("membership", lambda: membership.run(own, PARTITIONS))
     ctx.add_grpc(

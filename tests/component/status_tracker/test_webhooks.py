@@ -31,9 +31,9 @@ SECRET = "a secret of the tests"
 T = TypeVar("T")
 
 
-class NotStarted(Exception):
+class StartFailed(Exception):
     def __init__(self, code: int | None) -> None:
-        super().__init__(f"it ended with {code}")
+        super().__init__(f"the process ended with {code}")
         self.code = code
 
 
@@ -46,10 +46,10 @@ class Jobs:
 
     async def submit(self, name: str, *, queue: str = "", namespace: str = "default") -> str:
         job_id = job_id_of(name)
-        await self._say(job_id, events.JobSubmitted(job_id=job_id, request_id=name), GATEWAY)
+        await self._publish(job_id, events.JobSubmitted(job_id=job_id, request_id=name), GATEWAY)
         role = Role(name="worker", replicas=1, min=1, max=1, template=Template(command=("true",)))
         job = Job(name=name, roles=(role,), queue=queue, namespace=namespace)
-        await self._say(job_id, events.JobValidated(job=job), SPEC_VALIDATOR)
+        await self._publish(job_id, events.JobValidated(job=job), SPEC_VALIDATOR)
         return job_id
 
     async def place_and_evict(self, job_id: str, attempt: int) -> None:
@@ -59,16 +59,16 @@ class Jobs:
             pool="local",
             replicas=(events.Assignment(role="worker", index=0, node="n1"),),
         )
-        await self._say(job_id, placed, SCHEDULER)
-        reason = Reason(code="Preempted", message="another came")
-        await self._say(job_id, events.JobEvicted(attempt=attempt, reason=reason), SCHEDULER)
+        await self._publish(job_id, placed, SCHEDULER)
+        reason = Reason(code="Preempted", message="a job of higher priority")
+        await self._publish(job_id, events.JobEvicted(attempt=attempt, reason=reason), SCHEDULER)
 
     async def cancel(self, job_id: str) -> None:
         request = f"cancel-{job_id}"
         command = events.CommandRequested(command=events.Command.CANCEL, request_id=request, by="ann")
-        await self._say(job_id, command, GATEWAY)
+        await self._publish(job_id, command, GATEWAY)
 
-    async def _say(self, job_id: str, event: events.JobEvent, source: str) -> None:
+    async def _publish(self, job_id: str, event: events.JobEvent, source: str) -> None:
         trace = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
         await self._bus.publish_once(
             job_message(job_id, event, source=source, traceparent=trace, after=next(self._steps))
@@ -103,7 +103,7 @@ class TrackerProcess:
                 [asyncio.ensure_future(ready.wait()), self._reading], return_when=asyncio.FIRST_COMPLETED
             )
             if not ready.is_set():
-                raise NotStarted(await self._process.wait())
+                raise StartFailed(await self._process.wait())
 
     async def kill(self) -> None:
         if self._process is not None and self._process.returncode is None:
@@ -163,7 +163,7 @@ def receiver(tmp_path: Path) -> Callable[..., dict[str, object]]:
     secret = tmp_path / "secret"
     secret.write_text(SECRET + "\n")
 
-    def described(hook: WebhookReceiver, name: str = "ci", **more: object) -> dict[str, object]:
+    def describe(hook: WebhookReceiver, name: str = "ci", **more: object) -> dict[str, object]:
         quick: dict[str, object] = {
             "firstPauseSeconds": 0.05,
             "longestPauseSeconds": 0.2,
@@ -171,14 +171,14 @@ def receiver(tmp_path: Path) -> Callable[..., dict[str, object]]:
         }
         return {"name": name, "url": hook.url, "secretFile": str(secret)} | quick | more
 
-    return described
+    return describe
 
 
-Described = Callable[..., dict[str, object]]
+DescribeReceiver = Callable[..., dict[str, object]]
 
 
 async def test_each_change_of_phase_is_posted_signed_as_a_cloud_event(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     await tracker.start(receiver(hook))
     job_id = await jobs.submit("demo", queue="team")
@@ -210,7 +210,7 @@ async def test_each_change_of_phase_is_posted_signed_as_a_cloud_event(
 
 
 async def test_failed_and_timed_out_requests_are_retried_in_order(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     answers = itertools.chain([503, HANG, 302, 404], itertools.repeat(200))
     hook.answer = lambda _: next(answers)
@@ -224,7 +224,7 @@ async def test_failed_and_timed_out_requests_are_retried_in_order(
 
 
 async def test_an_undeliverable_notification_delays_only_its_job(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     stuck = job_id_of("stuck")
     hook.answer = lambda body: 500 if stuck.encode() in body else 200
@@ -236,18 +236,18 @@ async def test_an_undeliverable_notification_delays_only_its_job(
 
 
 async def test_undeliverable_notifications_are_dead_lettered_and_replayed(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described, bus: Bus
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver, bus: Bus
 ) -> None:
     hook.answer = lambda body: 422 if b'"phase":"Submitted"' in body else 500
     await tracker.start(receiver(hook, attempts=3))
     job_id = await jobs.submit("demo")
     dead_letters = DeadLetters(bus)
 
-    async def both() -> list[int]:
+    async def two_dead_letters() -> list[int]:
         found = await dead_letters.list()
         return [dead_letter.sequence for dead_letter in found] if len(found) == 2 else []
 
-    refused, exhausted = await answered(both)
+    rejected, exhausted = await answered(two_dead_letters)
     assert [r.answer for r in hook.received] == [422, 500, 500, 500]
     dead_letter = await dead_letters.get(exhausted)
     assert dead_letter is not None
@@ -258,16 +258,16 @@ async def test_undeliverable_notifications_are_dead_lettered_and_replayed(
     )
 
     with pytest.raises(ReplayFailed, match="the receiver responded with 422"):
-        await dead_letters.replay(refused)
+        await dead_letters.replay(rejected)
     hook.answer = lambda _: 200
-    await dead_letters.replay(refused)
+    await dead_letters.replay(rejected)
     await dead_letters.replay(exhausted)
     assert hook.phases_of(job_id) == ["Submitted", "Queued"]
     assert await dead_letters.list() == []
 
 
 async def test_a_receiver_that_responds_with_410_gets_no_more_requests(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described, bus: Bus
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver, bus: Bus
 ) -> None:
     async with WebhookReceiver() as other:
         hook.answer = lambda _: 410
@@ -282,7 +282,7 @@ async def test_a_receiver_that_responds_with_410_gets_no_more_requests(
 
 
 async def test_a_receiver_gets_only_the_phases_it_subscribes_to(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     await tracker.start(receiver(hook, phases=["Queued", "Cancelled"], queues=["team"], namespaces=["ml"]))
     await jobs.submit("other-queue", namespace="ml")
@@ -294,7 +294,7 @@ async def test_a_receiver_gets_only_the_phases_it_subscribes_to(
 
 
 async def test_a_new_receiver_starts_at_the_end_of_the_stream(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     await tracker.start()
     before = await jobs.submit("before")
@@ -305,23 +305,23 @@ async def test_a_new_receiver_starts_at_the_end_of_the_stream(
 
 
 async def test_repeated_kills_lose_nothing_and_keep_the_order_of_each_job(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     count, attempts = 6, 8
-    observed = receiver(hook)
-    await tracker.start(observed)
+    ci = receiver(hook)
+    await tracker.start(ci)
     ids = [await jobs.submit(f"demo-{number}") for number in range(count)]
     for attempt in range(1, attempts + 1):
         for job_id in ids:
             await jobs.place_and_evict(job_id, attempt)
         if attempt % 3 == 0:
             await tracker.kill()
-            await tracker.start(observed)
+            await tracker.start(ci)
     for job_id in ids:
         await jobs.cancel(job_id)
     expected = ["Submitted", "Queued", *["Placed", "Evicted"] * attempts, "Cancelled"]
 
-    def news_of(job_id: str) -> list[str]:
+    def new_phases_of(job_id: str) -> list[str]:
         """The phases as a receiver sees them that drops outdated notifications."""
         newest, phases = "", list[str]()
         for received in hook.taken():
@@ -331,25 +331,25 @@ async def test_repeated_kills_lose_nothing_and_keep_the_order_of_each_job(
                 phases.append(received.phase)
         return phases
 
-    await eventually(lambda: all(news_of(job_id) == expected for job_id in ids), timeout_s=60)
+    await eventually(lambda: all(new_phases_of(job_id) == expected for job_id in ids), timeout_s=60)
 
 
 async def test_a_graceful_stop_repeats_nothing(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
-    observed = receiver(hook)
-    await tracker.start(observed)
+    ci = receiver(hook)
+    await tracker.start(ci)
     job_id = await jobs.submit("demo")
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued"])
     assert await tracker.stop() == 0
     await jobs.place_and_evict(job_id, 1)
-    await tracker.start(observed)
+    await tracker.start(ci)
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued", "Placed", "Evicted"])
     assert len(hook.received) == 4
 
 
 async def test_notifications_wait_for_an_unavailable_receiver(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     await tracker.start(receiver(hook, attempts=100))
     await hook.leave()
@@ -360,9 +360,9 @@ async def test_notifications_wait_for_an_unavailable_receiver(
 
 
 async def test_an_invalid_receivers_file_stops_the_start(
-    tracker: TrackerProcess, hook: WebhookReceiver, receiver: Described
+    tracker: TrackerProcess, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
-    with pytest.raises(NotStarted) as refused:
+    with pytest.raises(StartFailed) as failure:
         await tracker.start(receiver(hook, url="ftp://ci.example.org"))
-    assert refused.value.code == 2
+    assert failure.value.code == 2
     assert "receiver ci: url must start with http:// or https://" in "".join(tracker.lines)

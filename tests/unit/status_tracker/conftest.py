@@ -28,48 +28,48 @@ QUEUE_DEADLINE_S = 60
 TTL_S = 600
 
 
-class Bucket:
-    """Stores records while ``open``, and deletes them while ``lets_go``.
+class MemoryStore:
+    """Stores records while ``writable``, and deletes them while ``deletable``.
 
     ``failures`` are raised by the next writes; ``exists`` is the result of successful ones.
     """
 
     def __init__(self) -> None:
-        self.kept: dict[str, JobRecord] = {}
+        self.stored: dict[str, JobRecord] = {}
         self.written: list[JobRecord] = []
         self.failures: deque[Exception] = deque()
         self.exists = True
-        self.open = asyncio.Event()
-        self.open.set()
-        self.lets_go = asyncio.Event()
-        self.lets_go.set()
+        self.writable = asyncio.Event()
+        self.writable.set()
+        self.deletable = asyncio.Event()
+        self.deletable.set()
 
     async def write(self, record: JobRecord) -> bool:
         """Store a record."""
         self.written.append(record)
-        await self.open.wait()
+        await self.writable.wait()
         if self.failures:
             raise self.failures.popleft()
         if self.exists:
-            self.kept[record.job_id] = record
+            self.stored[record.job_id] = record
         return self.exists
 
     async def remove(self, job_id: str) -> None:
         """Delete a record."""
-        await self.lets_go.wait()
-        self.kept.pop(job_id, None)
+        await self.deletable.wait()
+        self.stored.pop(job_id, None)
 
 
-class Life:
-    """Remembers each decision with the stored record at its publication."""
+class RecordingPublisher:
+    """Records each published decision with the job record that is stored at that time."""
 
-    def __init__(self, store: Bucket) -> None:
+    def __init__(self, store: MemoryStore) -> None:
         self._store = store
         self.published: list[tuple[JobRecord | None, JobFinished | JobRestarting]] = []
 
     async def publish(self, record: JobRecord, event: JobFinished | JobRestarting) -> None:
-        """Remember a decision."""
-        self.published.append((self._store.kept.get(record.job_id), event))
+        """Record a decision."""
+        self.published.append((self._store.stored.get(record.job_id), event))
 
 
 class IgnoringObserver:
@@ -85,8 +85,8 @@ class Partition:
     def __init__(self) -> None:
         self.now = 0
         self.sequence = 0
-        self.store = Bucket()
-        self.publisher = Life(self.store)
+        self.store = MemoryStore()
+        self.publisher = RecordingPublisher(self.store)
         self.cache = RecordCache()
         self.handler = PartitionHandler(
             cache=self.cache,
@@ -98,39 +98,45 @@ class Partition:
             count_invalid=lambda: None,
         )
 
-    async def hear(self, *events: JobEvent, job_id: str = "j-1") -> None:
+    async def handle(self, *events: JobEvent, job_id: str = "j-1") -> None:
         """Handle the events as one batch."""
-        await self.handler.handle([self._stamped(event, job_id) for event in events], live=True)
+        await self.handler.handle([self._stored(event, job_id) for event in events], live=True)
 
     async def submit(self, job_id: str = "j-1") -> None:
         """Submit the job."""
-        await self.hear(JobSubmitted(job_id=job_id, request_id=job_id), job_id=job_id)
+        await self.handle(JobSubmitted(job_id=job_id, request_id=job_id), job_id=job_id)
 
     async def validate(self) -> None:
         """Validate the job, with a queue deadline of ``QUEUE_DEADLINE_S``."""
         run = RunPolicy(queue_deadline_s=QUEUE_DEADLINE_S)
         role = Role(name="worker", replicas=1, min=1, max=1, template=Template())
-        await self.hear(JobValidated(job=Job(name="demo", roles=(role,), run=run)))
+        await self.handle(JobValidated(job=Job(name="demo", roles=(role,), run=run)))
 
-    async def ask(self, command: Command, job_id: str = "j-1") -> None:
+    async def request(self, command: Command, job_id: str = "j-1") -> None:
         """Request a command."""
-        asked = CommandRequested(command=command, request_id=f"{command}-{job_id}")
-        await self.hear(asked, job_id=job_id)
+        event = CommandRequested(command=command, request_id=f"{command}-{job_id}")
+        await self.handle(event, job_id=job_id)
 
     async def end(self) -> None:
         """Finish the job without remaining replicas."""
-        why = Reason(code="Why", message="because")
-        await self.hear(JobFinished(outcome=Outcome.CANCELLED, reason=why, attempt=0))
+        reason = Reason(code="Cancelled", message="cancelled")
+        await self.handle(JobFinished(outcome=Outcome.CANCELLED, reason=reason, attempt=0))
 
     def applied_sequence(self, job_id: str = "j-1") -> int:
         """Return the last sequence of the stored record; 0 if there is none."""
-        kept = self.store.kept.get(job_id)
-        return kept.applied_sequence if kept else 0
+        stored = self.store.stored.get(job_id)
+        return stored.applied_sequence if stored else 0
 
-    def _stamped(self, event: JobEvent, job_id: str) -> StoredEvent:
+    def _stored(self, event: JobEvent, job_id: str) -> StoredEvent:
         self.sequence += 1
         self.now += SECOND
         return StoredEvent(job_id=job_id, event=event, sequence=self.sequence, at=self.now)
+
+
+async def run_other_tasks() -> None:
+    """Let every task run until it waits for the store or a lock."""
+    for _ in range(10):
+        await asyncio.sleep(0)
 
 
 @pytest.fixture

@@ -3,23 +3,15 @@
 from __future__ import annotations
 
 import asyncio
-from typing import TYPE_CHECKING
 
 import pytest
 
 from muster_bus import StreamFull
 from muster_core.events import Command
 
-if TYPE_CHECKING:
-    from .conftest import Partition
+from .conftest import Partition, run_other_tasks
 
 LATER_US = 3600 * 1_000_000
-
-
-async def run_other_tasks() -> None:
-    """Let every task run until it waits for the store or a lock."""
-    for _ in range(10):
-        await asyncio.sleep(0)
 
 
 async def test_a_flush_waits_for_writes_of_passed_deadlines(partition: Partition) -> None:
@@ -27,38 +19,38 @@ async def test_a_flush_waits_for_writes_of_passed_deadlines(partition: Partition
     await partition.submit()
     await partition.validate()
     partition.now += LATER_US
-    partition.store.open.clear()
+    partition.store.writable.clear()
     partition.store.failures.append(StreamFull("full"))
     expiring = asyncio.create_task(partition.handler.expire(partition.now))
     await run_other_tasks()
-    settling = asyncio.create_task(partition.handler.flush())
+    flushing = asyncio.create_task(partition.handler.flush())
     await run_other_tasks()
-    partition.store.open.set()
+    partition.store.writable.set()
 
-    await asyncio.wait({expiring, settling})
+    await asyncio.wait({expiring, flushing})
     assert isinstance(expiring.exception(), StreamFull)
-    assert settling.exception() is None
+    assert flushing.exception() is None
     assert partition.applied_sequence() == 2
 
 
 async def test_a_deadline_that_passes_during_a_failed_write_is_handled_later(partition: Partition) -> None:
     await partition.submit()
     await partition.validate()
-    partition.store.open.clear()
+    partition.store.writable.clear()
     partition.store.failures.append(StreamFull("full"))
-    settling = asyncio.create_task(partition.handler.flush())
+    flushing = asyncio.create_task(partition.handler.flush())
     await run_other_tasks()
     partition.now += LATER_US
     expiring = asyncio.create_task(partition.handler.expire(partition.now))
     await run_other_tasks()
-    partition.store.open.set()
-    await asyncio.wait({expiring, settling})
-    assert isinstance(settling.exception(), StreamFull)
+    partition.store.writable.set()
+    await asyncio.wait({expiring, flushing})
+    assert isinstance(flushing.exception(), StreamFull)
 
     await partition.handler.flush()
     await partition.handler.expire(partition.now + LATER_US)
-    ((kept, _),) = partition.publisher.published
-    assert kept is not None
+    ((stored, _),) = partition.publisher.published
+    assert stored is not None
 
 
 async def test_events_during_the_deletion_of_a_job_are_not_stored(partition: Partition) -> None:
@@ -67,18 +59,18 @@ async def test_events_during_the_deletion_of_a_job_are_not_stored(partition: Par
     await partition.end()
     await partition.handler.flush()
     partition.now += LATER_US
-    partition.store.lets_go.clear()
-    forgetting = asyncio.create_task(partition.handler.expire(partition.now))
+    partition.store.deletable.clear()
+    expiring = asyncio.create_task(partition.handler.expire(partition.now))
     await run_other_tasks()
 
-    deleting = asyncio.create_task(partition.ask(Command.DELETE))
-    partition.store.lets_go.set()
+    deleting = asyncio.create_task(partition.request(Command.DELETE))
+    partition.store.deletable.set()
     async with asyncio.timeout(10):
-        await forgetting
+        await expiring
         await deleting
     await partition.handler.flush()
     assert partition.cache.get("j-1") is None
-    assert partition.store.kept == {}
+    assert partition.store.stored == {}
 
 
 async def test_a_record_that_changes_during_its_last_attempt_is_retried(partition: Partition) -> None:
@@ -89,12 +81,12 @@ async def test_a_record_that_changes_during_its_last_attempt_is_retried(partitio
         with pytest.raises(StreamFull):
             await partition.handler.flush()
     partition.now += LATER_US
-    partition.store.open.clear()
+    partition.store.writable.clear()
     expiring = asyncio.create_task(partition.handler.expire(partition.now))
     await run_other_tasks()
     ending = asyncio.create_task(partition.end())
     await run_other_tasks()
-    partition.store.open.set()
+    partition.store.writable.set()
     await asyncio.wait({expiring, ending})
 
     await partition.handler.flush()

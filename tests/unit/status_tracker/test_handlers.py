@@ -4,17 +4,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from typing import TYPE_CHECKING
 
 import pytest
 
 from muster_bus import BusRejected, BusUnavailable, StreamFull
 from muster_core.events import Command, JobFinished, Outcome
 
-if TYPE_CHECKING:
-    from .conftest import Partition
+from .conftest import Partition, run_other_tasks
 
-FAILURES = (BusUnavailable("away"), StreamFull("full"), ZeroDivisionError("by zero"))
+FAILURES = (BusUnavailable("no response"), StreamFull("full"), ZeroDivisionError("by zero"))
 
 
 async def test_a_record_is_stored_at_the_flush(partition: Partition) -> None:
@@ -47,25 +45,25 @@ async def test_an_unchanged_partition_writes_nothing(partition: Partition) -> No
 
 async def test_a_decision_is_published_after_its_record_is_stored(partition: Partition) -> None:
     await partition.submit()
-    await partition.ask(Command.CANCEL)
+    await partition.request(Command.CANCEL)
 
-    ((kept, event),) = partition.publisher.published
-    assert kept is not None
-    assert kept.applied_sequence == 2
+    ((stored, event),) = partition.publisher.published
+    assert stored is not None
+    assert stored.applied_sequence == 2
     assert isinstance(event, JobFinished)
     assert event.outcome is Outcome.CANCELLED
 
 
 async def test_a_decision_waits_for_the_write_of_its_record(partition: Partition) -> None:
     await partition.submit()
-    partition.store.open.clear()
-    asking = asyncio.create_task(partition.ask(Command.CANCEL))
-    await asyncio.sleep(0.01)
+    partition.store.writable.clear()
+    requesting = asyncio.create_task(partition.request(Command.CANCEL))
+    await run_other_tasks()
     assert len(partition.store.written) == 1
     assert partition.publisher.published == []
 
-    partition.store.open.set()
-    await asking
+    partition.store.writable.set()
+    await requesting
     assert len(partition.publisher.published) == 1
 
 
@@ -75,9 +73,9 @@ async def test_a_passed_deadline_is_handled_after_the_record_is_stored(partition
     partition.now += 3600 * 1_000_000
     await partition.handler.expire(partition.now)
 
-    ((kept, event),) = partition.publisher.published
-    assert kept is not None
-    assert kept.applied_sequence == 2
+    ((stored, event),) = partition.publisher.published
+    assert stored is not None
+    assert stored.applied_sequence == 2
     assert isinstance(event, JobFinished)
     assert event.outcome is Outcome.TIMED_OUT
 
@@ -102,24 +100,24 @@ async def test_a_decision_waits_until_its_record_can_be_stored(
     await partition.submit()
     partition.store.failures.append(failure)
     with pytest.raises(type(failure)):
-        await partition.ask(Command.CANCEL)
+        await partition.request(Command.CANCEL)
     assert partition.publisher.published == []
 
     await partition.handler.expire(partition.now)
-    ((kept, _),) = partition.publisher.published
-    assert kept is not None
+    ((stored, _),) = partition.publisher.published
+    assert stored is not None
 
 
 async def test_changes_during_a_write_are_stored_next(partition: Partition) -> None:
     await partition.submit()
-    partition.store.open.clear()
-    settling = asyncio.create_task(partition.handler.flush())
-    await asyncio.sleep(0.01)
+    partition.store.writable.clear()
+    flushing = asyncio.create_task(partition.handler.flush())
+    await run_other_tasks()
     validating = asyncio.create_task(partition.validate())
-    await asyncio.sleep(0.01)
-    partition.store.open.set()
+    await run_other_tasks()
+    partition.store.writable.set()
     async with asyncio.timeout(10):
-        await settling
+        await flushing
         await validating
 
     await partition.handler.flush()
@@ -141,7 +139,7 @@ async def test_a_record_is_given_up_after_five_failed_writes(
     with caplog.at_level(logging.ERROR):
         await partition.handler.flush()
     assert caplog.messages == ["a record cannot be stored"]
-    assert list(partition.store.kept) == ["j-2"]
+    assert list(partition.store.stored) == ["j-2"]
     await partition.handler.flush()
     assert len(partition.store.written) == 6
 
@@ -182,19 +180,19 @@ async def test_a_job_deleted_by_another_owner_is_dropped(partition: Partition) -
 async def test_a_job_deleted_by_another_owner_gets_no_decision(partition: Partition) -> None:
     await partition.submit()
     partition.store.exists = False
-    await partition.ask(Command.CANCEL)
+    await partition.request(Command.CANCEL)
     assert partition.publisher.published == []
 
 
 async def test_no_write_restores_a_deleted_job(partition: Partition) -> None:
     await partition.submit()
     await partition.end()
-    await partition.ask(Command.DELETE)
-    assert partition.store.kept == {}
+    await partition.request(Command.DELETE)
+    assert partition.store.stored == {}
     assert partition.cache.get("j-1") is None
 
     written = len(partition.store.written)
     await partition.handler.flush()
     await partition.handler.expire(partition.now)
     assert len(partition.store.written) == written
-    assert partition.store.kept == {}
+    assert partition.store.stored == {}

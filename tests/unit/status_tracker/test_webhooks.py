@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
-from urllib.parse import urlsplit
 
 import msgspec
 import pytest
@@ -36,11 +35,11 @@ def receiver(**given: object) -> Receiver:
     return msgspec.convert({"name": "ci", "url": "https://ci/", "secretFile": "x"} | given, Receiver)
 
 
-def observer(*observed: events.JobEvent) -> list[events.StoredEvent]:
+def history(*later: events.JobEvent) -> list[events.StoredEvent]:
     submitted = events.JobSubmitted(job_id=JOB_ID, request_id="r")
     return [
         events.StoredEvent(job_id=JOB_ID, event=event, sequence=10 * number, at=number * US)
-        for number, event in enumerate((submitted, events.JobValidated(job=JOB), *observed), start=1)
+        for number, event in enumerate((submitted, events.JobValidated(job=JOB), *later), start=1)
     ]
 
 
@@ -56,16 +55,16 @@ CANCELLED = events.JobFinished(outcome=events.Outcome.CANCELLED, reason=Reason(c
 
 
 class MemoryRecords:
-    """Records in memory; counts requests for them."""
+    """Records in memory; counts lookups."""
 
     def __init__(self, stored_events: list[events.StoredEvent]) -> None:
-        self.asked = 0
-        self._stampeds = stored_events
+        self.lookups = 0
+        self._events = stored_events
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
-        self.asked += 1
+        self.lookups += 1
         record: JobRecord | None = None
-        for stored in self._stampeds:
+        for stored in self._events:
             if stored.job_id == job_id and stored.sequence < sequence:
                 record = apply_event(record, stored).record
         return record
@@ -82,7 +81,7 @@ async def changes_from(
 
 async def test_a_reader_that_starts_anywhere_derives_the_same_changes() -> None:
     late = events.CommandRequested(command=events.Command.DELETE, request_id="late")
-    stored_events = observer(waits("Full"), PLACED, EVICTED, waits("Full"), CANCELLED, late)
+    stored_events = history(waits("Full"), PLACED, EVICTED, waits("Full"), CANCELLED, late)
     whole, _ = await changes_from(stored_events, 0)
     assert [change.after.phase for change in whole] == [
         Phase.SUBMITTED,
@@ -96,18 +95,18 @@ async def test_a_reader_that_starts_anywhere_derives_the_same_changes() -> None:
         part, records = await changes_from(stored_events, start)
         expected = [change for change in whole if change.sequence >= stored_events[start].sequence]
         assert [event_of(c, source="m") for c in part] == [event_of(c, source="m") for c in expected]
-        assert records.asked == (1 if start else 0)
+        assert records.lookups == (1 if start else 0)
 
 
 async def test_an_unknown_job_causes_no_change() -> None:
-    stranger = events.StoredEvent(job_id="j-bbbbbbbbbbbbbbbb", event=PLACED, sequence=5, at=US)
+    unknown = events.StoredEvent(job_id="j-bbbbbbbbbbbbbbbb", event=PLACED, sequence=5, at=US)
     changes = PhaseChangeReader(MemoryRecords([]))
-    assert await changes.read(stranger) is None
-    assert await changes.read(stranger) is None
+    assert await changes.read(unknown) is None
+    assert await changes.read(unknown) is None
 
 
 async def test_a_notification_has_the_event_the_time_and_the_job() -> None:
-    (_, queued), _ = await changes_from(observer(), 0)
+    (_, queued), _ = await changes_from(history(), 0)
     event = json.loads(event_of(queued, source="https://muster.example.org"))
     assert event | {"data": None} == {
         "specversion": "1.0",
@@ -127,7 +126,7 @@ async def test_a_notification_has_the_event_the_time_and_the_job() -> None:
 
 
 @pytest.mark.parametrize(
-    ("given", "observed"),
+    ("given", "matching"),
     [
         ({}, True),
         ({"phases": ["Queued"], "queues": ["team"], "namespaces": ["ml"]}, True),
@@ -137,10 +136,10 @@ async def test_a_notification_has_the_event_the_time_and_the_job() -> None:
     ],
 )
 async def test_a_receiver_filters_phases_namespaces_and_queues(
-    given: dict[str, object], observed: bool
+    given: dict[str, object], matching: bool
 ) -> None:
-    (_, queued), _ = await changes_from(observer(), 0)
-    assert matches(receiver(**given), queued.after) is observed
+    (_, queued), _ = await changes_from(history(), 0)
+    assert matches(receiver(**given), queued.after) is matching
 
 
 @pytest.mark.parametrize(
@@ -206,6 +205,17 @@ def test_finished_notifications_are_not_repeated() -> None:
     assert pending.position() == Position(through=12)
 
 
+def receivers_file(
+    folder: Path, *receivers: dict[str, object], secret: str = "a-secret-of-these-tests"
+) -> Path:
+    """Write a file with receivers, which have valid values unless given."""
+    (folder / "secret").write_text(secret)
+    valid = {"name": "ci", "url": "https://ci/", "secretFile": str(folder / "secret")}
+    file = folder / "webhooks.json"
+    file.write_text(json.dumps({"receivers": [valid | given for given in receivers]}))
+    return file
+
+
 def test_a_receivers_file_is_read_with_its_secrets(tmp_path: Path) -> None:
     secret = tmp_path / "secret"
     secret.write_text("a-new-secret-of-ours\n\nan-old-secret-of-ours\n")
@@ -218,12 +228,12 @@ def test_a_receivers_file_is_read_with_its_secrets(tmp_path: Path) -> None:
     (ci,) = found.receivers
     assert found.source == "https://muster.example.org"
     assert ci.phases == {Phase.SUCCEEDED, Phase.FAILED}
-    assert ci.address == urlsplit("https://ci:8443/a?b=c")
+    assert ci.url == "https://ci:8443/a?b=c"
     assert ci.secrets() == (b"a-new-secret-of-ours", b"an-old-secret-of-ours")
 
 
 @pytest.mark.parametrize(
-    ("given", "why"),
+    ("given", "message"),
     [
         ({"url": "ftp://ci/"}, "must start with http:// or https://"),
         ({"url": "https:///hook"}, "have a host"),
@@ -241,34 +251,18 @@ def test_a_receivers_file_is_read_with_its_secrets(tmp_path: Path) -> None:
     ],
 )
 def test_an_invalid_receiver_is_rejected_with_the_reason(
-    given: dict[str, object], why: str, tmp_path: Path
+    given: dict[str, object], message: str, tmp_path: Path
 ) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("a-secret-of-these-tests")
-    whole = {"name": "ci", "url": "https://ci/", "secretFile": str(secret)} | given
-    file = tmp_path / "webhooks.json"
-    file.write_text(json.dumps({"receivers": [whole]}))
-    with pytest.raises(BadReceivers, match=why):
-        read_receivers(file)
+    with pytest.raises(BadReceivers, match=message):
+        read_receivers(receivers_file(tmp_path, given))
 
 
-@pytest.mark.parametrize(("text", "why"), [("\n", "has no secret"), ("short\n", "shorter than 16")])
-def test_a_missing_or_short_secret_is_rejected(text: str, why: str, tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text(text)
-    file = tmp_path / "webhooks.json"
-    file.write_text(
-        json.dumps({"receivers": [{"name": "ci", "url": "https://ci/", "secretFile": str(secret)}]})
-    )
-    with pytest.raises(BadReceivers, match=why):
-        read_receivers(file)
+@pytest.mark.parametrize(("text", "message"), [("\n", "has no secret"), ("short\n", "shorter than 16")])
+def test_a_missing_or_short_secret_is_rejected(text: str, message: str, tmp_path: Path) -> None:
+    with pytest.raises(BadReceivers, match=message):
+        read_receivers(receivers_file(tmp_path, {}, secret=text))
 
 
 def test_two_receivers_of_one_name_are_rejected(tmp_path: Path) -> None:
-    secret = tmp_path / "secret"
-    secret.write_text("a-secret-of-these-tests")
-    one = {"name": "ci", "url": "https://ci/", "secretFile": str(secret)}
-    file = tmp_path / "webhooks.json"
-    file.write_text(json.dumps({"receivers": [one, one]}))
     with pytest.raises(BadReceivers, match="two receivers are named ci"):
-        read_receivers(file)
+        read_receivers(receivers_file(tmp_path, {}, {}))

@@ -92,7 +92,7 @@ def event_of(change: PhaseChange, *, source: str) -> bytes:
 
 def _summary(change: PhaseChange) -> JobSummary:
     record = change.after
-    members = record.gang()
+    gang = record.gang()
     return JobSummary(
         job_id=record.job_id,
         name=record.name,
@@ -102,7 +102,7 @@ def _summary(change: PhaseChange) -> JobSummary:
         sequence=change.sequence,
         reason=record.reason,
         replicas=ReplicaCounts(
-            running=sum(1 for member in members if member.state is ReplicaState.RUNNING), total=len(members)
+            running=sum(1 for replica in gang if replica.state is ReplicaState.RUNNING), total=len(gang)
         ),
         queue=record.job.queue if record.job else "",
         format=record.format,

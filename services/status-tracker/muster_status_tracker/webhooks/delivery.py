@@ -1,7 +1,7 @@
 """Delivery of notifications to one receiver: signed requests, the meaning of responses, retries, dead letters and replays.
 
 Redirects are never followed, so that a receiver cannot send Muster's requests elsewhere. Each request has a connection of its
-own and one timeout for all of it: a receiver that sends a byte a minute is as bad as one that does not respond.
+own and one timeout for all of it, so that a receiver that sends a byte a minute does not block the others.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import hmac
 import logging
 import ssl
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 
 import aiohttp
 import msgspec
@@ -118,12 +118,9 @@ class WebhookMetrics:
 class WebhookSender:
     """Sends notifications to one receiver, a few at a time; the caller keeps their order where it matters."""
 
-    def __init__(
-        self, receiver: Receiver, metrics: WebhookMetrics, clock: Callable[[], float] = time.time
-    ) -> None:
+    def __init__(self, receiver: Receiver, metrics: WebhookMetrics) -> None:
         self.receiver = receiver
         self.metrics = metrics
-        self._clock = clock
         self._url = URL(receiver.url, encoded=True)
         self._tls = (
             ssl.create_default_context(cafile=receiver.ca_file) if receiver.url.startswith("https") else True
@@ -177,7 +174,7 @@ class WebhookSender:
                 "Content-Type": CONTENT_TYPE,
                 "User-Agent": "muster",
                 "Muster-Try": str(attempts),
-                **signature_headers(body, secrets=receiver.secrets(), at_s=int(self._clock())),
+                **signature_headers(body, secrets=receiver.secrets(), at_s=int(time.time())),
             }
             timeout = aiohttp.ClientTimeout(total=receiver.timeout_seconds)
             async with (
@@ -198,22 +195,15 @@ class WebhookSender:
 
 
 class Deliveries:
-    """The notifications of one receiver in this instance, of all partitions: delivered, or dead-lettered for a replay."""
+    """Delivers or dead-letters the notifications of one receiver; ``pending`` is the gauge of those in this instance."""
 
     def __init__(self, *, bus: Bus, sender: WebhookSender) -> None:
         self._bus = bus
         self._sender = sender
         self._dead_letters = DeadLetters(bus)
         self._name = sender.receiver.name
-        self._reader = sender.receiver.reader
-
-    def add(self) -> None:
-        """Count a pending notification."""
-        self._sender.metrics.pending.labels(self._name).inc()
-
-    def remove(self, count: int) -> None:
-        """Count notifications that are no longer pending in this instance."""
-        self._sender.metrics.pending.labels(self._name).dec(count)
+        self._consumer = f"webhook-{self._name}"
+        self.pending = sender.metrics.pending.labels(self._name)
 
     async def deliver(self, notification: Notification) -> None:
         """Deliver or dead-letter it; returns when either is durable."""
@@ -235,13 +225,13 @@ class Deliveries:
                 await self._dead_letter(notification, delivery)
                 self._sender.metrics.dead_lettered.labels(self._name).inc()
                 log.error("webhook dead-lettered: %s", delivery.reason, extra=extra)
-        self.remove(1)
+        self.pending.dec()
 
     async def replay(self) -> None:
         """Deliver again, once each, the dead letters that an operator replays; any instance may. Runs until cancelled."""
         requested = asyncio.Event()
         replays = Replays(
-            bus=self._bus, dead_letters=self._dead_letters, consumer=self._reader, wake=requested.set
+            bus=self._bus, dead_letters=self._dead_letters, consumer=self._consumer, wake=requested.set
         )
         async with replays:
             while True:
@@ -254,7 +244,7 @@ class Deliveries:
                         await replays.done(message, dead_letter, failure)
                 except BusError as error:
                     # The requester gets no response, and repeats the request.
-                    log.warning("a replay was not answered: %s", error)
+                    log.warning("a replay failed: %s", error)
 
     async def _dead_letter(self, notification: Notification, delivery: Delivery) -> None:
         event = Incoming(
@@ -268,7 +258,7 @@ class Deliveries:
         )
         while True:
             try:
-                return await self._dead_letters.put(event, self._reader, delivery.reason)
+                return await self._dead_letters.put(event, self._consumer, delivery.reason)
             except BusError as error:
                 log.warning("a notification cannot be dead-lettered yet: %s", error)
                 await asyncio.sleep(_DEAD_LETTER_PAUSE_S)

@@ -1,13 +1,11 @@
 """Notification of receivers: read the events of owned partitions, deliver each job's changes in order, store the position.
 
-Jobs do not wait for one another: a notification that is retried delays its own job only. The number of pending notifications
-is bounded.
+A notification that is retried delays the later ones of its own job only. The number of pending notifications is bounded.
 """
 
 from __future__ import annotations
 
 import asyncio
-import itertools
 import logging
 from collections.abc import Callable, Generator
 from contextlib import aclosing, contextmanager, suppress
@@ -27,6 +25,13 @@ from muster_status_tracker.webhooks.position import PendingNotifications, Positi
 from muster_status_tracker.webhooks.receivers import Receiver, Receivers
 
 log = logging.getLogger(__name__)
+
+_MAX_PENDING = 1_000
+_SAVE_EVERY_S = 0.25
+_POLL_S = 5.0
+_BATCH_S = 0.05
+_PAUSE_S = 0.5
+_SAVE_AFTER = 1_000
 
 
 class PartitionWakeups:
@@ -49,17 +54,11 @@ class PartitionWakeups:
 
     async def run(self) -> None:
         """Wake notifiers until cancelled."""
-        async for job_id, _ in self._cache.changes():
-            for event in self._readers.get(partition_of(job_id), ()):
-                event.set()
-
-
-_MAX_PENDING = 1_000
-_SAVE_EVERY_S = 0.25
-_POLL_S = 5.0
-_BATCH_S = 0.05
-_PAUSE_S = 0.5
-_SAVE_AFTER = 1_000
+        with self._cache.watcher() as changes:
+            while True:
+                job_id, _ = await changes.get()
+                for event in self._readers.get(partition_of(job_id), ()):
+                    event.set()
 
 
 def matches(receiver: Receiver, record: JobRecord) -> bool:
@@ -83,14 +82,14 @@ class PartitionNotifier:
         partition: int,
         source: str,
         deliveries: Deliveries,
-        wakeup: PartitionWakeups,
+        wakeups: PartitionWakeups,
     ) -> None:
         self._bus = bus
         self._receiver = receiver
         self._partition = partition
         self._source = source
         self._deliveries = deliveries
-        self._wakeups = wakeup
+        self._wakeups = wakeups
         self._positions = PositionStore(bus, receiver=receiver.name, partition=partition)
         self.began = asyncio.Event()
 
@@ -117,7 +116,7 @@ class PartitionNotifier:
                     tasks.create_task(self._read(pending, wakeup, tasks))
                     tasks.create_task(self._store_position(pending, position))
         finally:
-            self._deliveries.remove(len(pending))
+            self._deliveries.pending.dec(len(pending))
 
     async def _read(
         self, pending: PendingNotifications, wakeup: asyncio.Event, tasks: asyncio.TaskGroup
@@ -126,25 +125,25 @@ class PartitionNotifier:
         queues: dict[str, asyncio.Task[None]] = {}
         while True:
             wakeup.clear()
-            stretch = StreamRange(
+            events = StreamRange(
                 stream=JOBS_STREAM,
                 filters=partition_events(self._partition),
                 after=pending.read_through,
                 through=await self._bus.last_sequence(JOBS_STREAM),
             )
-            async with aclosing(read_range(self._bus, stretch)) as chunks:
+            async with aclosing(read_range(self._bus, events)) as chunks:
                 async for chunk in chunks:
                     for incoming in chunk:
                         notification = await self._notification(changes, incoming)
                         if notification is not None and pending.begin(notification.sequence):
-                            self._deliveries.add()
-                            behind = queues.get(notification.job_id)
-                            task = tasks.create_task(self._deliver(notification, behind, pending))
+                            self._deliveries.pending.inc()
+                            previous = queues.get(notification.job_id)
+                            task = tasks.create_task(self._deliver(notification, previous, pending))
                             queues[notification.job_id] = task
                         pending.read_through = incoming.stream_sequence
                     queues = {job_id: task for job_id, task in queues.items() if not task.done()}
                     await pending.until_below(_MAX_PENDING)
-            pending.read_through = max(pending.read_through, stretch.through)
+            pending.read_through = max(pending.read_through, events.through)
             with suppress(TimeoutError):
                 async with asyncio.timeout(_POLL_S):
                     await wakeup.wait()
@@ -168,29 +167,33 @@ class PartitionNotifier:
         )
 
     async def _deliver(
-        self, notification: Notification, behind: asyncio.Task[None] | None, pending: PendingNotifications
+        self, notification: Notification, previous: asyncio.Task[None] | None, pending: PendingNotifications
     ) -> None:
-        if behind is not None:
-            await asyncio.wait([behind])
+        if previous is not None:
+            await asyncio.wait([previous])
         await self._deliveries.deliver(notification)
         pending.finish(notification.sequence)
 
-    async def _store_position(self, pending: PendingNotifications, kept: Position) -> None:
+    async def _store_position(self, pending: PendingNotifications, stored: Position) -> None:
         try:
             while True:
                 await asyncio.sleep(_SAVE_EVERY_S)
-                kept = await self._save(pending, kept)
+                stored = await self._save(pending, stored)
         except asyncio.CancelledError:
             # Otherwise deliveries since the last save would be repeated.
             with suppress(BusError):
-                await self._save(pending, kept, force=True)
+                await self._save(pending, stored, force=True)
             raise
 
-    async def _save(self, pending: PendingNotifications, kept: Position, *, force: bool = False) -> Position:
+    async def _save(
+        self, pending: PendingNotifications, stored: Position, *, force: bool = False
+    ) -> Position:
         position = pending.position()
         progressed = pending.take_progress()
-        if position == kept or not (progressed or force or position.through - kept.through >= _SAVE_AFTER):
-            return kept
+        if position == stored or not (
+            progressed or force or position.through - stored.through >= _SAVE_AFTER
+        ):
+            return stored
         await self._positions.save(position)
         return position
 
@@ -207,12 +210,12 @@ class Notifier:
         metrics: Metrics,
         on_ready: Callable[[], None],
     ) -> None:
-        meters = WebhookMetrics(metrics)
+        webhook_metrics = WebhookMetrics(metrics)
         self._bus = bus
         self._source = receivers.source
         self._wakeups = PartitionWakeups(cache)
         self._deliveries = [
-            (receiver, Deliveries(bus=bus, sender=WebhookSender(receiver, meters)))
+            (receiver, Deliveries(bus=bus, sender=WebhookSender(receiver, webhook_metrics)))
             for receiver in receivers.receivers
         ]
         self._on_ready = on_ready
@@ -237,14 +240,16 @@ class Notifier:
                 for partition in self._tasks.keys() - self._owned:
                     for task in self._tasks.pop(partition):
                         task.cancel()
-                tellers = {partition: self._of(partition) for partition in self._owned - self._tasks.keys()}
-                for partition, fresh in tellers.items():
-                    self._tasks[partition] = [tasks.create_task(teller.run()) for teller in fresh]
-                for teller in itertools.chain.from_iterable(tellers.values()):
-                    await teller.began.wait()
+                started: list[PartitionNotifier] = []
+                for partition in self._owned - self._tasks.keys():
+                    notifiers = self._notifiers(partition)
+                    self._tasks[partition] = [tasks.create_task(one.run()) for one in notifiers]
+                    started += notifiers
+                for notifier in started:
+                    await notifier.began.wait()
                 self._on_ready()
 
-    def _of(self, partition: int) -> list[PartitionNotifier]:
+    def _notifiers(self, partition: int) -> list[PartitionNotifier]:
         return [
             PartitionNotifier(
                 bus=self._bus,
@@ -252,7 +257,7 @@ class Notifier:
                 partition=partition,
                 source=self._source,
                 deliveries=deliveries,
-                wakeup=self._wakeups,
+                wakeups=self._wakeups,
             )
             for receiver, deliveries in self._deliveries
         ]

@@ -22,7 +22,7 @@ from muster_status_tracker.webhooks.cloud_events import PhaseChange
 
 log = logging.getLogger(__name__)
 
-_ENDED_KEPT = 10_000
+_MAX_ENDED = 10_000
 
 
 class EarlierRecords(Protocol):
@@ -42,11 +42,11 @@ class StreamRecords:
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
         """Return the record just before ``sequence``. If the stored record is newer, the changes that it includes are skipped."""
-        stretch = StreamRange(
+        earlier = StreamRange(
             stream=JOBS_STREAM, filters=[job_events_of(job_id)], after=0, through=sequence - 1
         )
         record: JobRecord | None = None
-        async for chunk in read_range(self._bus, stretch):
+        async for chunk in read_range(self._bus, earlier):
             for incoming in chunk:
                 try:
                     record = apply_event(record, read_job_event(incoming)).record
@@ -91,5 +91,5 @@ class PhaseChangeReader:
     def _end(self, job_id: str) -> None:
         self._live.pop(job_id, None)
         self._ended[job_id] = None
-        if len(self._ended) > _ENDED_KEPT:
+        if len(self._ended) > _MAX_ENDED:
             self._ended.popitem(last=False)

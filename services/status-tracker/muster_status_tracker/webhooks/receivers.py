@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from typing import Annotated
-from urllib.parse import SplitResult, urlsplit
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -37,16 +37,6 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10
     first_pause_seconds: Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)] = 1.0
     longest_pause_seconds: Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)] = 300.0
-
-    @property
-    def address(self) -> SplitResult:
-        """The parts of the URL."""
-        return urlsplit(self.url)
-
-    @property
-    def reader(self) -> str:
-        """The consumer name of its dead letters."""
-        return f"webhook-{self.name}"
 
     def secrets(self) -> tuple[bytes, ...]:
         """Return the current signing secrets. The file is read each time, so that replacing it rotates the secret.
@@ -88,11 +78,11 @@ def read_receivers(path: Path) -> Receivers:
 
 def _check(receiver: Receiver) -> None:
     try:
-        address = receiver.address
-        port_is_one = address.port is None or address.port > 0
+        address = urlsplit(receiver.url)
+        port_is_valid = address.port is None or address.port > 0
     except ValueError as error:
         raise BadReceivers(f"receiver {receiver.name}: url: {error}") from error
-    if address.scheme not in {"http", "https"} or not address.hostname or not port_is_one:
+    if address.scheme not in {"http", "https"} or not address.hostname or not port_is_valid:
         raise BadReceivers(
             f"receiver {receiver.name}: url must start with http:// or https:// and have a host"
         )
