@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 def validate(job_id: str) -> str:
-    """The spec-validator's verdict on the document."""
+    """The spec-validator's validation of the document."""
     return f"{job_id}/validate"
 
 

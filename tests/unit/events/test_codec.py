@@ -1,4 +1,4 @@
-"""Events to bytes and back: whatever they hold, whoever is older, and what cannot be read."""
+"""The codec of events: round trips, older and newer versions, and unreadable events."""
 
 from __future__ import annotations
 

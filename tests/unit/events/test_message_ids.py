@@ -114,11 +114,11 @@ def test_the_same_step_of_another_job_has_another_id(step: tuple[events.JobEvent
     assert id_of(*step) != id_of(*step, job_id="j-ponmlkjihgfedcba")
 
 
-def test_a_job_has_one_verdict_and_one_end() -> None:
-    verdicts = (events.JobValidated(job=Job(name="demo", roles=())), events.JobRejected(problems=()))
+def test_a_job_has_one_result_and_one_end() -> None:
+    results = (events.JobValidated(job=Job(name="demo", roles=())), events.JobRejected(problems=()))
     ends = [events.JobFinished(outcome=outcome, reason=WHY) for outcome in events.Outcome]
 
-    assert len({id_of(verdict, 0) for verdict in verdicts}) == 1
+    assert len({id_of(result, 0) for result in results}) == 1
     assert len({id_of(end, after) for after, end in enumerate(ends)}) == 1
 
 

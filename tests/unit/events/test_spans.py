@@ -9,7 +9,7 @@ def keys_of(job_id: str) -> list[str]:
     by_attempt = [key(job_id, 1) for key in (spans.queued, spans.place, spans.launch, spans.restart)]
     by_generation = [
         spans.resize(job_id, 1, 2),
-        *(spans.propose(job_id, 1, 2, why) for why in ("idle", "room")),
+        *(spans.propose(job_id, 1, 2, why) for why in ("idle", "capacity")),
     ]
     by_replica = [key(job_id, "1/worker-0/0") for key in (spans.launch_of, spans.running)]
     once = [key(job_id) for key in (spans.validate, spans.run, spans.clean_up)]

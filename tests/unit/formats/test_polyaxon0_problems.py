@@ -1,4 +1,4 @@
-"""What is wrong with a document of Polyaxon 0.x is told where it is wrong; what is odd is a warning."""
+"""Problems of Polyaxon 0.x documents: errors and warnings at their source location."""
 
 from typing import Any
 

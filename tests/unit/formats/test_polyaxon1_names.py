@@ -1,4 +1,4 @@
-"""Names between braces in Polyaxon's documents: looked up, never executed, and refused where nobody knows them."""
+"""Expressions in Polyaxon 1.x documents: names are looked up, never executed; unknown names are errors."""
 
 import time
 from typing import Any

@@ -1,4 +1,4 @@
-"""Operations over components: what is merged, what is refused, and where problems are told."""
+"""Operations over components: merged fields, rejected fields, and the locations of problems."""
 
 from typing import Any
 

@@ -53,7 +53,7 @@ _WORD_WIDTH = max(len(word) for word in _WORDS.values())
 Moment = tuple[int, str, str]
 
 
-class HistoryLine(msgspec.Struct, frozen=True, kw_only=True):
+class HistoryRow(msgspec.Struct, frozen=True, kw_only=True):
     """One line: time of day, a word for the event, a sentence; ``style`` colours the word."""
 
     time: str
@@ -76,7 +76,7 @@ class JobHistory:
         self._phase = job_pb2.PHASE_UNSPECIFIED
         self._attempt = 0
 
-    def new_lines(self, job: job_pb2.Job) -> Iterator[HistoryLine]:
+    def new_lines(self, job: job_pb2.Job) -> Iterator[HistoryRow]:
         """Return the new lines of this state."""
         first = self._phase == job_pb2.PHASE_UNSPECIFIED
         moments = {_moment(entry): entry for entry in job.status.history}
@@ -97,13 +97,13 @@ class JobHistory:
         now = (job_pb2.PHASE_RUNNING, job.status.attempt)
         return job.status.phase == job_pb2.PHASE_RUNNING and was != now
 
-    def _now(self, job: job_pb2.Job, *, counted: bool) -> HistoryLine:
+    def _now(self, job: job_pb2.Job, *, counted: bool) -> HistoryRow:
         """Return the state of the job. Replicas are not ``counted`` in a past state: some may have ended since."""
         word = formatting.phase_of(job).lower()
         at = next((e.at for e in reversed(job.status.history)), job.status.submitted_at)
         parts = (f"{formatting.running_of_all(job)} replicas" if counted else "", _reason_of(job))
         text = "; ".join(filter(None, parts))
-        return HistoryLine(time=formatting.clock(at), word=word, text=text, style=_STYLES.get(word, ""))
+        return HistoryRow(time=formatting.clock(at), word=word, text=text, style=_STYLES.get(word, ""))
 
 
 def _reason_of(job: job_pb2.Job) -> str:
@@ -114,7 +114,7 @@ def _moment(entry: job_pb2.HistoryEntry) -> Moment:
     return (entry.at.ToMicroseconds(), event_name(entry.event), entry.message)
 
 
-def _line(entry: job_pb2.HistoryEntry) -> HistoryLine:
+def _line(entry: job_pb2.HistoryEntry) -> HistoryRow:
     event = event_name(entry.event)
     word = _WORDS.get(event, event)
     text = entry.message
@@ -128,7 +128,7 @@ def _line(entry: job_pb2.HistoryEntry) -> HistoryLine:
         text = f"{entry.reason} {entry.message}".strip()
     if not text and entry.reason.lower() != word:
         text = entry.reason
-    return HistoryLine(time=formatting.clock(entry.at), word=word, text=text, style=_STYLES.get(word, ""))
+    return HistoryRow(time=formatting.clock(entry.at), word=word, text=text, style=_STYLES.get(word, ""))
 
 
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
@@ -188,7 +188,7 @@ class HistoryPrinter:
         self._console = console
         self._label = f"{label}  " if label else ""
 
-    def tell(self, line: HistoryLine) -> None:
+    def tell(self, line: HistoryRow) -> None:
         """Print one event line."""
         shown = Text.assemble((self._label, "bold"), (line.head, line.style), "  ", line.text)
         shown.rstrip()

@@ -22,7 +22,7 @@ from muster_runtimes.kubernetes.informers import ReplicaStore
 from muster_runtimes.kubernetes.labels import MAIN_CONTAINER
 from muster_runtimes.kubernetes.objects import Pod
 from muster_runtimes.kubernetes.pod_status import is_terminated, main_container_ended
-from muster_runtimes.process.logs import LogTail, parse_progress
+from muster_runtimes.process.logs import RecentLogLines, parse_progress
 from muster_runtimes.protocols import LogChunk, ProgressReport, ReplicaId
 from muster_service.logs import fields
 
@@ -341,7 +341,7 @@ async def _log_chunks(
 
 
 def _archived(replica: ReplicaId, archive: LogArchive, tail: int | None) -> list[bytes]:
-    log_tail = LogTail(replica, archive.path(replica), tail=tail)
+    log_tail = RecentLogLines(replica, archive.path(replica), tail=tail)
     try:
         data: list[bytes] = []
         while chunk := log_tail.read():

@@ -15,7 +15,7 @@ CHUNK_BYTES = 64 * 1024
 _POLL_S = 0.15
 
 
-class LogTail:
+class RecentLogLines:
     """Reads a growing file to its current end, from its last ``tail`` lines on (None: from the beginning); the file need not exist yet."""
 
     def __init__(self, replica: ReplicaId, path: Path, *, tail: int | None) -> None:
@@ -91,7 +91,9 @@ class LogFileReader:
         self, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
     ) -> AsyncIterator[LogChunk]:
         """Yield the logs of replicas, see ``LogSource.logs``; the runs of a replica come one after another."""
-        tails = [LogTail(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)]
+        tails = [
+            RecentLogLines(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)
+        ]
         queues = _by_replica(tails) if follow else [tails]
         try:
             while queues := [queue for queue in queues if queue]:
@@ -119,8 +121,8 @@ def _runs_in_order(replicas: Sequence[ReplicaId]) -> list[ReplicaId]:
     return sorted(set(replicas), key=lambda run: (rank[run.role, run.index], run.attempt, run.restart))
 
 
-def _by_replica(tails: Sequence[LogTail]) -> list[list[LogTail]]:
-    queues: dict[tuple[str, int], list[LogTail]] = {}
+def _by_replica(tails: Sequence[RecentLogLines]) -> list[list[RecentLogLines]]:
+    queues: dict[tuple[str, int], list[RecentLogLines]] = {}
     for log_tail in tails:
         queues.setdefault((log_tail.replica.role, log_tail.replica.index), []).append(log_tail)
     return list(queues.values())

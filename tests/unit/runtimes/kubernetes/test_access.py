@@ -112,10 +112,10 @@ async def test_a_closed_port_refuses_the_connection(socket: FakeWebSocket):
 
 async def test_a_half_closed_connection_receives_data_and_ends_when_idle(socket: FakeWebSocket):
     connection = PodPortConnection(socket, idle_s=0.05)
-    await connection.write(b"a question")
+    await connection.write(b"a request")
     await connection.end()
     socket.frames.put_nowait((0, b"an answer"))
 
     async with asyncio.timeout(10):
         assert [await connection.read(), await connection.read()] == [b"an answer", b""]
-    assert socket.sent == [(0, b"a question")]
+    assert socket.sent == [(0, b"a request")]

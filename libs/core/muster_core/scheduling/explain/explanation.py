@@ -17,7 +17,7 @@ from muster_core.models import JobKind, JobRecord, Phase, QueuePolicy, Reason, R
 from muster_core.quantities import counted, listed
 from muster_core.scheduling import reasons
 from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, remedies_for
-from muster_core.scheduling.explain.what_if import WhatIf, WhatIfTrial
+from muster_core.scheduling.explain.what_if import WhatIf, WhatIfRun
 from muster_core.scheduling.placement import (
     FILTERS,
     Gang,
@@ -218,7 +218,7 @@ class JobExplainer:
         mark = transaction.checkpoint()
         try:
             reservations = self._plan_reservations(transaction)
-            trial = WhatIfTrial(transaction, reservations, record, key)
+            trial = WhatIfRun(transaction, reservations, record, key)
             contested = record.job_id not in self._reservations and (
                 explanation.position > 1 or any(one.key.queue != key.queue for one in self._index.classes)
             )

@@ -64,7 +64,7 @@ _SCORE_UNIT = 1_000_000
 _EVERY_TAINT = (Toleration(operator="Exists"),)
 
 
-class WhatIfTrial:
+class WhatIfRun:
     """Tries to place the waiting job ``record`` beside the capacity that is reserved for others.
 
     Reservations are enforced anew for each trial, because the capacity that they withhold depends on what is free.
@@ -116,7 +116,7 @@ class WhatIfTrial:
 class WhatIf:
     """Finds remedies for a waiting job by ``trial``; ``contested`` is whether other jobs may take freed capacity first."""
 
-    def __init__(self, trial: WhatIfTrial, *, contested: bool) -> None:
+    def __init__(self, trial: WhatIfRun, *, contested: bool) -> None:
         self._trial = trial
         self._transaction = trial.transaction
         self._contested = contested
@@ -352,7 +352,7 @@ def _gpus_short(name: str, capacity: FreeCapacity, wanted: Wanted, snapshot: Sna
 class ConstraintRelaxation:
     """Tries ``gang`` without one of its constraints at a time."""
 
-    def __init__(self, gang: Gang, trial: WhatIfTrial) -> None:
+    def __init__(self, gang: Gang, trial: WhatIfRun) -> None:
         self._gang = gang
         self._trial = trial
         self._requests = _requests_of(gang)
@@ -398,7 +398,7 @@ class ConstraintRelaxation:
 class ShrinkSearch:
     """Finds running jobs whose surplus replicas occupy what ``gang`` needs: one job if one suffices, and no more than needed."""
 
-    def __init__(self, gang: Gang, trial: WhatIfTrial) -> None:
+    def __init__(self, gang: Gang, trial: WhatIfRun) -> None:
         self._gang = gang
         self._trial = trial
         self._transaction = trial.transaction

@@ -76,7 +76,7 @@ def test_freed_capacity_on_one_node_would_fit_the_gang(pool: ScenarioPool) -> No
     pool.submit(pool.job("a", 6, floor=6, servers=0))
     explanation = explained(pool, "a")
     assert f"{NOW}with 1 more GPU free on n1" in remedies(explanation)
-    assert not explanation.nearest_miss.startswith("room")
+    assert not explanation.nearest_miss.startswith("capacity")
     pool.finish("x")
     assert pool.placed() == ["a"]
 

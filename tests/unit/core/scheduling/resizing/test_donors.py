@@ -10,7 +10,7 @@ from muster_core.models import Phase, Reason, ReplicaState, Resources
 from muster_core.scheduling import Place, Resize
 from muster_testing.pool import ScenarioPool
 
-WHY = Reason(code="StarvedJob", message="makes room")
+WHY = Reason(code="StarvedJob", message="frees capacity")
 
 
 def _give(*indices: int, size: int = 8, donors: int = 1, **rest: object) -> events.ScaleProposed:
