@@ -1,9 +1,13 @@
-"""The catalogue: every event with its writer and readers, every stream, consumer and bucket.
+"""The catalogue: every event with its writer, every reader with its filters, every stream, consumer and bucket.
 
-The documentation, the AsyncAPI document and the provisioning step are generated from it.
+The services take the filters of their consumers and subscriptions from it, and the provisioning step its streams,
+consumers and buckets. The documentation and the AsyncAPI document are generated from it; the readers of an event are those
+with a filter that matches its subject.
 """
 
 from __future__ import annotations
+
+import re
 
 import msgspec
 
@@ -17,8 +21,12 @@ from muster_events.subjects import (
     LEADERS,
     NODE_EVENTS,
     PARTITIONS,
+    POOL_CAPACITY,
+    POOL_NODES,
+    SHARD_EVENTS,
+    in_partition,
+    in_pool,
     job_events,
-    partition_events,
 )
 
 JOBS_STREAM = "JOBS"
@@ -41,6 +49,7 @@ SERVICES = (GATEWAY, SPEC_VALIDATOR, SCHEDULER, POD_LAUNCHER, SCALER, STATUS_TRA
 
 _DAY_S = 86_400
 _ACK_WAIT_S = 3
+_PLACEHOLDER = re.compile(r"\{\w+\}")
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
@@ -48,14 +57,67 @@ _LARGEST = 8 * _MIB
 """The largest message: the record of the largest job, with a margin. The broker must accept as much."""
 
 
+class Reader(msgspec.Struct, frozen=True, kw_only=True):
+    """What one service reads of one stream: the filters of its consumers or subscriptions.
+
+    A filter contains ``{shard}`` if the service reads by partition, and ``{pool}`` if it reads one pool.
+    """
+
+    service: str
+    stream: str
+    filters: tuple[str, ...]
+
+    def in_partition(self, partition: int) -> tuple[str, ...]:
+        """Return the filters for one partition."""
+        return tuple(each for template in self.filters for each in in_partition(template, partition))
+
+    def in_pool(self, pool: str) -> tuple[str, ...]:
+        """Return the filters for one pool."""
+        return tuple(in_pool(template, pool) for template in self.filters)
+
+
+READERS: tuple[Reader, ...] = (
+    Reader(
+        service=GATEWAY,
+        stream=JOBS_STREAM,
+        filters=(job_events(events.JobValidated.__name__), job_events(events.JobRejected.__name__)),
+    ),
+    Reader(service=SPEC_VALIDATOR, stream=JOBS_STREAM, filters=(job_events(events.JobSubmitted.__name__),)),
+    Reader(service=SCHEDULER, stream=JOBS_STREAM, filters=(JOB_EVENTS,)),
+    Reader(service=SCHEDULER, stream=NODES_STREAM, filters=(POOL_NODES,)),
+    Reader(service=POD_LAUNCHER, stream=JOBS_STREAM, filters=(SHARD_EVENTS,)),
+    Reader(service=POD_LAUNCHER, stream=NODES_STREAM, filters=(POOL_NODES,)),
+    Reader(service=SCALER, stream=JOBS_STREAM, filters=(JOB_EVENTS,)),
+    Reader(service=SCALER, stream=NODES_STREAM, filters=(POOL_NODES, POOL_CAPACITY)),
+    Reader(service=STATUS_TRACKER, stream=JOBS_STREAM, filters=(SHARD_EVENTS,)),
+)
+"""Every reader: one for each service and stream."""
+
+
+def reader_of(service: str, stream: str) -> Reader:
+    """Return what ``service`` reads of ``stream``; raises ``LookupError`` if it is not declared to read it."""
+    for reader in READERS:
+        if (reader.service, reader.stream) == (service, stream):
+            return reader
+    raise LookupError(f"{service} is not declared to read {stream}")
+
+
 class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
-    """One event: its struct, its subject (with placeholders), its writer and its readers."""
+    """One event: its struct, its subject (with placeholders) and its writer."""
 
     type: type[events.Event]
     subject: str
     stream: str
     writer: str
-    readers: tuple[str, ...]
+
+    @property
+    def readers(self) -> tuple[str, ...]:
+        """The services with a filter that matches the event's subject."""
+        return tuple(
+            reader.service
+            for reader in READERS
+            if any(matches(each, self.subject) for each in reader.filters)
+        )
 
     @property
     def name(self) -> str:
@@ -63,38 +125,46 @@ class EventSpec(msgspec.Struct, frozen=True, kw_only=True):
         return self.type.__name__
 
 
-def _job(event: type[events.Event], writer: str, *readers: str) -> EventSpec:
+def matches(subject_filter: str, subject: str) -> bool:
+    """Return whether a filter matches a subject; placeholders in braces stand for any token in both."""
+    wanted, given = (_PLACEHOLDER.sub("*", text).split(".") for text in (subject_filter, subject))
+    if wanted[-1] == ">" and len(given) >= len(wanted):
+        wanted, given = wanted[:-1], given[: len(wanted) - 1]
+    return len(wanted) == len(given) and all(
+        token in ("*", other) for token, other in zip(wanted, given, strict=True)
+    )
+
+
+def _job(event: type[events.Event], writer: str) -> EventSpec:
     subject = f"muster.v1.job.{{shard}}.{{job_id}}.{event.__name__}"
-    return EventSpec(type=event, subject=subject, stream=JOBS_STREAM, writer=writer, readers=readers)
+    return EventSpec(type=event, subject=subject, stream=JOBS_STREAM, writer=writer)
 
 
 EVENTS: tuple[EventSpec, ...] = (
-    _job(events.JobSubmitted, GATEWAY, SPEC_VALIDATOR, STATUS_TRACKER),
-    _job(events.JobValidated, SPEC_VALIDATOR, SCHEDULER, STATUS_TRACKER, GATEWAY),
-    _job(events.JobRejected, SPEC_VALIDATOR, STATUS_TRACKER, GATEWAY),
-    _job(events.JobWaiting, SCHEDULER, STATUS_TRACKER),
-    _job(events.JobPlaced, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
-    _job(events.JobResized, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
-    _job(events.JobEvicted, SCHEDULER, POD_LAUNCHER, STATUS_TRACKER, SCALER),
-    _job(events.ScaleProposed, SCALER, SCHEDULER, STATUS_TRACKER),
-    _job(events.ProgressReported, POD_LAUNCHER, STATUS_TRACKER, SCALER),
-    _job(events.ReplicasChanged, POD_LAUNCHER, STATUS_TRACKER, SCHEDULER, SCALER),
-    _job(events.CommandRequested, GATEWAY, SCHEDULER, STATUS_TRACKER, POD_LAUNCHER),
-    _job(events.JobRestarting, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
-    _job(events.JobFinished, STATUS_TRACKER, SCHEDULER, POD_LAUNCHER, SCALER),
+    _job(events.JobSubmitted, GATEWAY),
+    _job(events.JobValidated, SPEC_VALIDATOR),
+    _job(events.JobRejected, SPEC_VALIDATOR),
+    _job(events.JobWaiting, SCHEDULER),
+    _job(events.JobPlaced, SCHEDULER),
+    _job(events.JobResized, SCHEDULER),
+    _job(events.JobEvicted, SCHEDULER),
+    _job(events.ScaleProposed, SCALER),
+    _job(events.ProgressReported, POD_LAUNCHER),
+    _job(events.ReplicasChanged, POD_LAUNCHER),
+    _job(events.CommandRequested, GATEWAY),
+    _job(events.JobRestarting, STATUS_TRACKER),
+    _job(events.JobFinished, STATUS_TRACKER),
     EventSpec(
         type=events.NodeChanged,
         subject="muster.v1.node.{pool}.{node}",
         stream=NODES_STREAM,
         writer=POD_LAUNCHER,
-        readers=(SCHEDULER, SCALER),
     ),
     EventSpec(
         type=events.CapacityChanged,
         subject="muster.v1.capacity.{pool}",
         stream=NODES_STREAM,
         writer=SCHEDULER,
-        readers=(SCALER,),
     ),
 )
 """Every event of ``muster.v1``."""
@@ -145,7 +215,7 @@ def _consumers() -> tuple[ConsumerSpec, ...]:
         ConsumerSpec(
             stream=JOBS_STREAM,
             consumer=partition_reader(STATUS_TRACKER, partition),
-            filters=partition_events(partition),
+            filters=reader_of(STATUS_TRACKER, JOBS_STREAM).in_partition(partition),
             ack="all",
             max_ack_pending=10_000,
             description=f"{STATUS_TRACKER}: all events of the jobs of partition {partition}.",
@@ -155,7 +225,7 @@ def _consumers() -> tuple[ConsumerSpec, ...]:
     validator = ConsumerSpec(
         stream=JOBS_STREAM,
         consumer=SPEC_VALIDATOR,
-        filters=(job_events(events.JobSubmitted.__name__),),
+        filters=reader_of(SPEC_VALIDATOR, JOBS_STREAM).filters,
         ack="explicit",
         max_deliver=8,
         # Messages of a dead instance are redelivered after this; the usual 5 s would be too late.

@@ -79,7 +79,7 @@ def pool_message(event: events.PoolEvent, *, source: str) -> Outgoing:
 def read_job_event(incoming: Incoming) -> events.StoredEvent:
     """Decode a job event; raises ``UnreadableEvent``.
 
-    The subject must name the same event: permissions are granted by subject, so a differing body is not trusted.
+    The subject must name the same event: consumers select by subject, so a differing body is not trusted.
     """
     where = f"{incoming.subject} at {incoming.stream_sequence}"
     try:

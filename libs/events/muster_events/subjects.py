@@ -19,6 +19,9 @@ JOB_EVENTS = f"{PREFIX}.job.>"
 LEADERS = f"{PREFIX}.leader.>"
 NODE_EVENTS = f"{PREFIX}.node.>"
 CAPACITY_EVENTS = f"{PREFIX}.capacity.>"
+SHARD_EVENTS = f"{PREFIX}.job.{{shard}}.>"
+POOL_NODES = f"{PREFIX}.node.{{pool}}.*"
+POOL_CAPACITY = f"{PREFIX}.capacity.{{pool}}"
 DEAD_PREFIX = f"{PREFIX}.dead"
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}\Z")
@@ -76,14 +79,14 @@ def job_events_of(job_id: str) -> str:
     return f"{PREFIX}.job.{shard_of(job_id)}.{_token(job_id)}.*"
 
 
-def shard_events(shard: int) -> str:
-    """Return the filter for all events of a shard."""
-    return f"{PREFIX}.job.{shard}.>"
+def in_partition(template: str, partition: int) -> tuple[str, ...]:
+    """Return the filters of a partition: ``template`` with ``{shard}`` replaced by each of its shards."""
+    return tuple(template.replace("{shard}", str(shard)) for shard in shards_of(partition))
 
 
-def partition_events(partition: int) -> tuple[str, ...]:
-    """Return the filters for all events of a partition."""
-    return tuple(shard_events(shard) for shard in shards_of(partition))
+def in_pool(template: str, pool: str) -> str:
+    """Return the filter of a pool: ``template`` with ``{pool}`` replaced."""
+    return template.replace("{pool}", _token(pool))
 
 
 def leader_subject(pool: str) -> str:
@@ -96,14 +99,9 @@ def node_subject(pool: str, node: str) -> str:
     return f"{PREFIX}.node.{_token(pool)}.{_DOT.join(_token(label) for label in node.split('.'))}"
 
 
-def pool_nodes(pool: str) -> str:
-    """Return the filter for every node of a pool."""
-    return f"{PREFIX}.node.{_token(pool)}.*"
-
-
 def capacity_subject(pool: str) -> str:
     """Return the subject of a pool's totals."""
-    return f"{PREFIX}.capacity.{_token(pool)}"
+    return in_pool(POOL_CAPACITY, pool)
 
 
 def record_key(job_id: str) -> str:
@@ -113,7 +111,7 @@ def record_key(job_id: str) -> str:
 
 def partition_records(partition: int) -> tuple[str, ...]:
     """Return the filters for the records of a partition."""
-    return tuple(f"{shard}.*" for shard in shards_of(partition))
+    return in_partition("{shard}.*", partition)
 
 
 def job_id_in(subject: str) -> str:

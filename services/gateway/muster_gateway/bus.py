@@ -10,9 +10,9 @@ import msgspec
 
 from muster_bus import Bus, Duplicate, GroupCommit, Incoming, Outgoing, Subscription
 from muster_core import events
-from muster_events.catalogue import GATEWAY, JOBS_STREAM
+from muster_events.catalogue import GATEWAY, JOBS_STREAM, reader_of
 from muster_events.codec import job_message, read_job_event
-from muster_events.subjects import job_events, job_id_in, job_subject, part_job_id
+from muster_events.subjects import job_id_in, job_subject, part_job_id
 from muster_gateway.submissions import Recorded, Validated
 from muster_service.trace_context import inject
 
@@ -85,8 +85,8 @@ class BusSubmissions:
             if not self._subscriptions:
                 # The broker knows of the subscription before it gets what this connection publishes later.
                 self._subscriptions = [
-                    await self._bus.subscribe(job_events(name), self._hear, flush=False)
-                    for name in (_VALIDATED, _REJECTED)
+                    await self._bus.subscribe(subject, self._hear, flush=False)
+                    for subject in reader_of(GATEWAY, JOBS_STREAM).filters
                 ]
 
     async def forget(self, job_id: str) -> None:

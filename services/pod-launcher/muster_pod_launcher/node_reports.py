@@ -18,9 +18,8 @@ from muster_bus.messages import Outgoing
 from muster_bus.ordered_consumer import read_last_values
 from muster_core.events import NodeChanged
 from muster_core.models import Node
-from muster_events.catalogue import NODES_STREAM, POD_LAUNCHER
+from muster_events.catalogue import NODES_STREAM, POD_LAUNCHER, reader_of
 from muster_events.codec import UnreadableEvent, pool_message, read_pool_event
-from muster_events.subjects import pool_nodes
 from muster_runtimes import Runtime
 from muster_service.logs import fields
 
@@ -69,7 +68,8 @@ class NodeReports:
             self.up_to_date.set()
 
     async def _read(self) -> None:
-        last = await read_last_values(self._bus, NODES_STREAM, pool_nodes(self._pool))
+        [subject] = reader_of(POD_LAUNCHER, NODES_STREAM).in_pool(self._pool)
+        last = await read_last_values(self._bus, NODES_STREAM, subject)
         self._reports = {
             report.subject: _StoredReport(
                 report.data, report.stream_sequence, _node_of(report.subject, report.data)

@@ -18,9 +18,10 @@ from muster_events.catalogue import (
     POD_LAUNCHER,
     STATUS_TRACKER,
     partition_reader,
+    reader_of,
 )
 from muster_events.codec import job_message
-from muster_events.subjects import PARTITIONS, partition_events, partition_of, partition_records, record_key
+from muster_events.subjects import PARTITIONS, partition_of, partition_records, record_key
 from muster_events.view import JobsView
 from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.observers import ReplicaMetrics, ReplicaSpanRecorder, register_replica_gauge
@@ -154,7 +155,7 @@ class Launcher:
             self._bus,
             stream=JOBS_STREAM,
             consumer=partition_reader(POD_LAUNCHER, partition),
-            filters=partition_events(partition),
+            filters=reader_of(POD_LAUNCHER, JOBS_STREAM).in_partition(partition),
             records=self._records,
             record_filters=partition_records(partition),
             record_writers=[partition_reader(STATUS_TRACKER, partition)],

@@ -32,11 +32,12 @@ from muster_events.catalogue import (
     RECORD_WRITERS,
     SCALER,
     pool_reader,
+    reader_of,
 )
 from muster_events.codec import UnreadableEvent, job_message, read_pool_event
 from muster_events.queues import decode_queues
 from muster_events.recent import recent_events
-from muster_events.subjects import JOB_EVENTS, capacity_subject, leader_subject, pool_nodes
+from muster_events.subjects import leader_subject
 from muster_events.view import restore, stamp
 from muster_scaler.handlers import PlanningLoop
 from muster_scaler.settings import ScalerSettings
@@ -132,7 +133,7 @@ class Scaler:
             self._bus,
             stream=JOBS_STREAM,
             consumer=pool_reader(SCALER, name),
-            filters=[JOB_EVENTS],
+            filters=reader_of(SCALER, JOBS_STREAM).filters,
             records=KeyValueStore(self._bus, JOBS_BUCKET),
             record_writers=RECORD_WRITERS,
             load=load,
@@ -141,8 +142,8 @@ class Scaler:
         )
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(feed.run())
-            tasks.create_task(self._watch(pool_nodes(name), loop))
-            tasks.create_task(self._watch(capacity_subject(name), loop))
+            for subject in reader_of(SCALER, NODES_STREAM).in_pool(name):
+                tasks.create_task(self._watch(subject, loop))
             tasks.create_task(_watch_queues(queues, name, loop))
             await feed.caught_up.wait()
             tasks.create_task(self._record_unsent_spans(publisher, pool))

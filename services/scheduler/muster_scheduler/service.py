@@ -20,11 +20,12 @@ from muster_events.catalogue import (
     RECORD_WRITERS,
     SCHEDULER,
     pool_reader,
+    reader_of,
 )
 from muster_events.codec import UnreadableEvent, read_pool_event
 from muster_events.queues import NO_QUEUES
 from muster_events.recent import recent_events
-from muster_events.subjects import JOB_EVENTS, leader_subject, pool_nodes
+from muster_events.subjects import leader_subject
 from muster_events.view import restore, stamp
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_scheduler.adapters import BusTotalsPublisher, DecisionSpanRecorder, FencedDecisionLog
@@ -81,7 +82,7 @@ class Scheduler:
             self._bus,
             stream=JOBS_STREAM,
             consumer=pool_reader(SCHEDULER, self._pool),
-            filters=[JOB_EVENTS],
+            filters=reader_of(SCHEDULER, JOBS_STREAM).filters,
             records=KeyValueStore(self._bus, JOBS_BUCKET),
             record_writers=RECORD_WRITERS,
             load=load,
@@ -137,7 +138,8 @@ class Scheduler:
                 observer.observe_resize(record, resized.event, resized.at * 1000)
 
     async def _follow_nodes(self, term: LeaderTerm) -> None:
-        prefix = pool_nodes(self._pool).removesuffix("*")
+        [subject] = reader_of(SCHEDULER, NODES_STREAM).in_pool(self._pool)
+        prefix = subject.removesuffix("*")
         async for change in KeyWatch(self._bus, stream=NODES_STREAM, prefix=prefix, filter_key="*").changes():
             if change.value is None:
                 continue

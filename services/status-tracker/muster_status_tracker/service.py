@@ -18,13 +18,13 @@ from muster_events.catalogue import (
     QUEUES_BUCKET,
     STATUS_TRACKER,
     partition_reader,
+    reader_of,
 )
 from muster_events.codec import decode_record, job_message
 from muster_events.subjects import (
     PARTITIONS,
     BadToken,
     job_events_of,
-    partition_events,
     partition_of,
     partition_records,
     record_key,
@@ -157,7 +157,7 @@ class PartitionTracker:
             self._bus,
             stream=JOBS_STREAM,
             consumer=partition_reader(STATUS_TRACKER, partition),
-            filters=partition_events(partition),
+            filters=reader_of(STATUS_TRACKER, JOBS_STREAM).in_partition(partition),
             records=self._records,
             record_filters=partition_records(partition),
             load=load,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
+from pathlib import Path
 from typing import get_args
 
 import pytest
@@ -16,20 +18,24 @@ from muster_events.catalogue import (
     EVENTS,
     GATEWAY,
     JOBS_STREAM,
+    NODES_STREAM,
     POD_LAUNCHER,
     RECORD_WRITERS,
     SCALER,
     SCHEDULER,
-    SERVICES,
     SPEC_VALIDATOR,
     STATUS_TRACKER,
     STREAMS,
     EventSpec,
+    matches,
     partition_reader,
     pool_reader,
+    reader_of,
 )
 from muster_events.codec import job_message, pool_message
 from muster_events.subjects import PARTITIONS, SHARDS, job_subject, leader_subject
+
+ROOT = Path(__file__).resolve().parents[3]
 
 WRITERS = {
     "JobSubmitted": GATEWAY,
@@ -68,11 +74,6 @@ def pattern(spec: EventSpec) -> str:
     return ".".join("*" if part.startswith("{") else part for part in spec.subject.split("."))
 
 
-def reads(consumer: ConsumerSpec, subject: str) -> bool:
-    """Whether a durable delivers a subject."""
-    return any(covers(wanted, subject) for wanted in consumer.filters)
-
-
 def test_every_event_stands_in_the_catalogue_once_with_its_one_writer() -> None:
     known = {kind.__name__ for kind in (*get_args(events.JobEvent), *get_args(events.PoolEvent))}
 
@@ -80,11 +81,52 @@ def test_every_event_stands_in_the_catalogue_once_with_its_one_writer() -> None:
     assert {spec.name: spec.writer for spec in EVENTS} == WRITERS
 
 
-@pytest.mark.parametrize("spec", EVENTS, ids=lambda spec: spec.name)
-def test_writers_and_readers_are_services_and_nobody_reads_a_event_twice(spec: EventSpec) -> None:
-    assert {spec.writer, *spec.readers} <= set(SERVICES)
-    assert spec.readers
-    assert len(set(spec.readers)) == len(spec.readers)
+def test_the_readers_of_an_event_are_the_services_whose_filters_match_it() -> None:
+    followers = (SCHEDULER, POD_LAUNCHER, SCALER, STATUS_TRACKER)
+    readers = {spec.name: spec.readers for spec in EVENTS}
+
+    assert readers["JobSubmitted"] == (SPEC_VALIDATOR, *followers)
+    assert readers["JobValidated"] == readers["JobRejected"] == (GATEWAY, *followers)
+    assert readers["NodeChanged"] == (SCHEDULER, POD_LAUNCHER, SCALER)
+    assert readers["CapacityChanged"] == (SCALER,)
+    assert {
+        readers[spec.name] for spec in EVENTS if spec.writer in followers and spec.stream == JOBS_STREAM
+    } == {followers}
+
+
+@pytest.mark.parametrize(
+    ("subject_filter", "subject", "expected"),
+    [
+        ("a.>", "a.b.c", True),
+        ("a.>", "a", False),
+        ("a.*.c", "a.b.c", True),
+        ("a.*", "a.b.c", False),
+        ("a.*.c", "a.b.d", False),
+        ("a.{pool}.*", "a.{pool}.{node}", True),
+        ("a.b.c", "a.{pool}.c", False),
+    ],
+)
+def test_a_filter_matches_a_subject_token_by_token(subject_filter: str, subject: str, expected: bool) -> None:
+    assert matches(subject_filter, subject) is expected
+
+
+def test_services_read_only_what_they_declare() -> None:
+    """The filters of consumers and subscriptions come from the declarations of readers, which make the table of readers."""
+    sources = {path: path.read_text() for path in (ROOT / "services").rglob("*.py")}
+    using = {service for text in sources.values() for service in re.findall(r"reader_of\((\w+),", text)}
+    own_filters = [
+        str(path)
+        for path, text in sources.items()
+        if re.search(r"\b(JOB_EVENTS|NODE_EVENTS|CAPACITY_EVENTS|SHARD_EVENTS|POOL_\w+|job_events)\b", text)
+    ]
+
+    assert own_filters == []
+    assert using == {"GATEWAY", "SCHEDULER", "POD_LAUNCHER", "SCALER", "STATUS_TRACKER"}
+
+
+def test_a_service_cannot_read_a_stream_that_it_does_not_declare() -> None:
+    with pytest.raises(LookupError, match="gateway is not declared to read NODES"):
+        reader_of(GATEWAY, NODES_STREAM)
 
 
 @pytest.mark.parametrize("spec", EVENTS, ids=lambda spec: spec.name)
@@ -131,9 +173,17 @@ def test_a_consumer_asks_for_what_its_stream_has(consumer: ConsumerSpec) -> None
 
 
 def test_submissions_wait_for_spec_validator() -> None:
-    [submitted] = [spec for spec in EVENTS if spec.name == "JobSubmitted"]
-
-    assert len([d for d in CONSUMERS if d.consumer == SPEC_VALIDATOR and reads(d, pattern(submitted))]) == 1
+    assert (
+        len(
+            [
+                d
+                for d in CONSUMERS
+                if d.consumer == SPEC_VALIDATOR
+                and d.filters == reader_of(SPEC_VALIDATOR, JOBS_STREAM).filters
+            ]
+        )
+        == 1
+    )
 
 
 def test_the_writer_of_the_records_has_one_durable_for_every_job() -> None:
@@ -144,7 +194,7 @@ def test_the_writer_of_the_records_has_one_durable_for_every_job() -> None:
         if spec.stream == JOBS_STREAM:
             for shard in range(SHARDS):
                 subject = pattern(spec).replace("*", str(shard), 1)
-                assert len([d for d in writers if reads(d, subject)]) == 1
+                assert len([d for d in writers if any(covers(wanted, subject) for wanted in d.filters)]) == 1
 
 
 def test_readers_have_names_of_their_own() -> None:

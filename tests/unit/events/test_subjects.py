@@ -57,7 +57,7 @@ def test_a_token_that_would_reach_into_others_subjects_is_refused(token: str) ->
         lambda: subjects.job_events(token),
         lambda: subjects.leader_subject(token),
         lambda: subjects.node_subject(token, "n1"),
-        lambda: subjects.pool_nodes(token),
+        lambda: subjects.in_pool(subjects.POOL_NODES, token),
         lambda: subjects.capacity_subject(token),
         lambda: subjects.record_key(token),
     ):
@@ -77,10 +77,9 @@ def test_the_subjects_are_those_of_the_contract() -> None:
     shard = subjects.shard_of(job_id)
 
     assert subjects.job_subject(job_id, "JobPlaced") == f"muster.v1.job.{shard}.{job_id}.JobPlaced"
-    assert subjects.shard_events(shard) == f"muster.v1.job.{shard}.>"
     assert subjects.job_events("JobSubmitted") == "muster.v1.job.*.*.JobSubmitted"
     assert subjects.leader_subject("local") == "muster.v1.leader.local"
-    assert subjects.pool_nodes("local") == "muster.v1.node.local.*"
+    assert subjects.in_pool(subjects.POOL_NODES, "local") == "muster.v1.node.local.*"
     assert subjects.capacity_subject("local") == "muster.v1.capacity.local"
     assert subjects.record_key(job_id) == f"{shard}.{job_id}"
 
@@ -91,7 +90,9 @@ def test_every_shard_is_in_one_partition_with_its_jobs_and_their_records() -> No
 
     assert sorted(s for n in range(subjects.PARTITIONS) for s in subjects.shards_of(n)) == [*range(SHARDS)]
     assert subjects.shard_of(job_id) in subjects.shards_of(partition)
-    assert subjects.shard_events(subjects.shard_of(job_id)) in subjects.partition_events(partition)
+    assert f"muster.v1.job.{subjects.shard_of(job_id)}.>" in subjects.in_partition(
+        subjects.SHARD_EVENTS, partition
+    )
     assert f"{subjects.shard_of(job_id)}.*" in subjects.partition_records(partition)
 
 

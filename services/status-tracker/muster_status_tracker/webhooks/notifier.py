@@ -12,9 +12,9 @@ from contextlib import aclosing, contextmanager, suppress
 
 from muster_bus import Bus, BusError, Incoming, StreamRange, read_range
 from muster_core.models import JobRecord
-from muster_events.catalogue import JOBS_STREAM
+from muster_events.catalogue import JOBS_STREAM, STATUS_TRACKER, reader_of
 from muster_events.codec import UnreadableEvent, read_job_event
-from muster_events.subjects import partition_events, partition_of
+from muster_events.subjects import partition_of
 from muster_service.logs import fields
 from muster_service.metrics import Metrics
 from muster_status_tracker.records import RecordCache, namespace_of
@@ -127,7 +127,7 @@ class PartitionNotifier:
             wakeup.clear()
             events = StreamRange(
                 stream=JOBS_STREAM,
-                filters=partition_events(self._partition),
+                filters=reader_of(STATUS_TRACKER, JOBS_STREAM).in_partition(self._partition),
                 after=pending.read_through,
                 through=await self._bus.last_sequence(JOBS_STREAM),
             )
