@@ -159,7 +159,7 @@ class Choice(Generic[E]):
             Code.NOT_ALLOWED,
             f"{cursor.path.rsplit('.', 1)[-1]} must be one of {allowed}",
             allowed=allowed,
-            fix=f"did you mean {near}?" if near else "",
+            fix=f"did you mean {near}?" if near else f"write one of {allowed}",
         )
         return None
 

@@ -9,7 +9,6 @@ import msgspec
 
 from muster_core.frameworks import idles
 from muster_core.models import (
-    ELASTIC_POLICIES,
     GPU_MILLI,
     Framework,
     Job,
@@ -18,9 +17,6 @@ from muster_core.models import (
     Severity,
     Template,
 )
-
-POLICIES = f"other names than {', '.join(ELASTIC_POLICIES)} keep the job's size and are a warning"
-"""Which names of elastic policies are not supported."""
 
 _FIXED_SIZE = frozenset({Framework.JAX, Framework.XGBOOST, Framework.MXNET})
 
@@ -53,7 +49,7 @@ def no_limits(job: Job) -> tuple[Limit, ...]:
 
 def version_limits(job: Job) -> tuple[Limit, ...]:
     """Check the limits of this version."""
-    return (*_job_limits(job), *_role_limits(job))
+    return tuple(_role_limits(job))
 
 
 def kubernetes_limits(job: Job) -> tuple[Limit, ...]:
@@ -65,17 +61,6 @@ def kubernetes_limits(job: Job) -> tuple[Limit, ...]:
         )
         return (*version_limits(job), build)
     return (*version_limits(job), *(limit for role in job.roles for limit in _pod_limits(job, role)))
-
-
-def _job_limits(job: Job) -> Iterator[Limit]:
-    policy = job.elastic.policy
-    if policy not in ("", *ELASTIC_POLICIES):
-        yield Limit(
-            field="policy",
-            message=f"{{field}} has no effect: there is no elastic policy {policy}, so the job keeps its size",
-            found=policy,
-            fix=f"write one of {', '.join(ELASTIC_POLICIES)}",
-        )
 
 
 def _role_limits(job: Job) -> Iterator[Limit]:

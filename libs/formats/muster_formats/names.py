@@ -91,6 +91,3 @@ QUEUE = NameRule(
     "lower-case letters, digits, '-', '_', '.' and '/', a letter or digit first and last",
     lower_case=True,
 )
-POLICY = NameRule(
-    "a policy name", r"[a-z]([a-z0-9_-]*[a-z0-9])?", 63, "lower-case letters, digits, '-' and '_'"
-)

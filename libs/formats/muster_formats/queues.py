@@ -27,6 +27,7 @@ from muster_formats.native import (
     API_VERSION,
     AmountFields,
     ApiVersion,
+    ElasticPolicyName,
     native_amounts,
     native_limits,
     read_amounts,
@@ -58,15 +59,6 @@ _EXTERNAL = frozenset({Code.UNKNOWN_PARENT.value})
 
 class _QueueKind(enum.StrEnum):
     QUEUE = KIND
-
-
-class ElasticPolicyName(enum.StrEnum):
-    """The elastic policies."""
-
-    MARGINAL_GAIN = "marginal_gain"
-    DRAGON = "dragon"
-    MAX_MIN = "max_min"
-    NONE = "none"
 
 
 class QueueAmountFields(AmountFields):

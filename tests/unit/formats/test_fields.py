@@ -175,9 +175,9 @@ def test_a_path_may_have_indices_and_template_fields() -> None:
 
 
 def test_a_partly_supported_field_says_which_values_are_not() -> None:
-    field = describe_field("native", "spec.elastic.policy").field
+    field = describe_field("mpijob/v2beta1", "spec.runLauncherAsWorker").field
     assert field.effect is Effect.PARTLY
-    assert "keep the job's size" in field.why
+    assert field.why == "true is an error"
 
 
 def test_only_one_level_is_described_unless_recursive() -> None:

@@ -6,7 +6,7 @@ import pytest
 import yaml
 
 from muster_core.models import (
-    ElasticPolicy,
+    ELASTIC_POLICIES,
     Framework,
     Job,
     Problem,
@@ -95,23 +95,30 @@ def test_a_suspended_job_exceeds_no_limit(document: dict[str, Any]) -> None:
     assert parsed.jobs[0].run.suspend
 
 
-WISHES = {
-    "native policy": (native(elastic={"policy": "pollux"}), "spec.elastic.policy"),
-}
+@pytest.mark.parametrize(
+    ("policy", "fix"),
+    {
+        "pollux": "write one of marginal_gain, dragon, max_min, none",
+        "max-min": "did you mean max_min?",
+        "No Such": "write one of marginal_gain, dragon, max_min, none",
+    }.items(),
+)
+def test_an_unknown_elastic_policy_is_an_error_that_names_the_known_ones(policy: str, fix: str) -> None:
+    document = native(elastic={"policy": policy})
+    problem = problems_of(document)
+    assert (problem.code, problem.severity, problem.path) == (
+        "NotAllowed",
+        Severity.ERROR,
+        "spec.elastic.policy",
+    )
+    assert (problem.found, problem.fix) == (policy, fix)
+    assert read(document)[1][problem.line - 1].lstrip().startswith("policy:")
 
 
-@pytest.mark.parametrize(("document", "path"), WISHES.values(), ids=WISHES)
-def test_an_unknown_policy_is_a_warning_at_its_line(document: dict[str, Any], path: str) -> None:
-    parsed, lines = read(document)
-    (problem,) = parsed.problems
-    assert (problem.code, problem.severity, problem.path) == ("Ignored", Severity.WARNING, path)
-    assert lines[problem.line - 1].lstrip().startswith(path.rsplit(".", 1)[-1])
-    assert parsed.jobs[0].warnings == parsed.problems
-
-
-@pytest.mark.parametrize("policy", ["marginal_gain", "dragon", "max_min", "none"])
-def test_known_policies_have_no_warning(policy: str) -> None:
-    assert read(native(elastic={"policy": policy}))[0].problems == ()
+@pytest.mark.parametrize("policy", ELASTIC_POLICIES)
+def test_a_known_elastic_policy_has_no_problem(policy: str) -> None:
+    parsed, _ = read(native(elastic={"policy": policy}))
+    assert (parsed.problems, parsed.jobs[0].elastic.policy) == ((), policy)
 
 
 BARE = {"name": "tensorflow", "image": "i"}
@@ -156,7 +163,6 @@ def typed(template: Template | None = None, **fields: Any) -> Job:
 
 
 TYPED = {
-    "policy": (typed(elastic=ElasticPolicy(policy="pollux")), "Ignored", "spec.elastic.policy"),
     "image": (typed(Template(image="i")), "KubernetesOnly", "spec.roles.worker"),
     "peers": (
         Job(

@@ -111,7 +111,7 @@ BAD: dict[str, tuple[Job, tuple[str, str]]] = {
     ),
     "a minimum above all": (replace(JOB, min_available=3), ("Conflict", "spec.minAvailable")),
     "a deadline": (replace(JOB, run=RunPolicy(ttl_s=-1)), ("BadDuration", "spec.run.ttl")),
-    "a policy": (replace(JOB, elastic=ElasticPolicy(policy="No Such")), ("BadName", "spec.elastic.policy")),
+    "a policy": (replace(JOB, elastic=ElasticPolicy(policy="No Such")), ("NotAllowed", "spec.elastic.policy")),
     "a required topology domain without a topology": (
         replace(JOB, placement=PlacementPolicy(topology_required=True)),
         ("Conflict", "spec.placement.required"),

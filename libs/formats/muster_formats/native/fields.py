@@ -34,8 +34,7 @@ from muster_formats.field_types import (
     RawMapping,
     String,
 )
-from muster_formats.limits import POLICIES
-from muster_formats.names import DNS_1035, EXTENDED_RESOURCE, LABEL_KEY, POLICY, QUEUE, VARIABLE
+from muster_formats.names import DNS_1035, EXTENDED_RESOURCE, LABEL_KEY, QUEUE, VARIABLE
 from muster_formats.nodes import JsonObject
 from muster_formats.pods import (
     ANNOTATIONS,
@@ -223,10 +222,19 @@ class PlacementFields(Table):
     )
 
 
+class ElasticPolicyName(enum.StrEnum):
+    """The elastic policies."""
+
+    MARGINAL_GAIN = "marginal_gain"
+    DRAGON = "dragon"
+    MAX_MIN = "max_min"
+    NONE = "none"
+
+
 class ElasticFields(Table):
     """How the job grows and shrinks."""
 
-    policy = Field("policy", String(POLICY), "Elastic policy; by default the queue's.", partly=POLICIES)
+    policy = Field("policy", Choice(ElasticPolicyName), "Elastic policy; by default the queue's.")
     cool_down = Field("coolDown", Duration(), "Shortest time between two resizes.")
     step = Field("step", Integer(0, MAX_REPLICAS), "Most replicas that one resize changes; 0 is no bound.")
 

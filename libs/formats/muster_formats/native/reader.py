@@ -176,8 +176,9 @@ def _placement(section: Section | None) -> PlacementPolicy:
 def _elastic(section: Section | None) -> ElasticPolicy:
     if section is None:
         return ElasticPolicy()
+    policy = section.get(ElasticFields.policy)
     return ElasticPolicy(
-        policy=section.get(ElasticFields.policy) or "",
+        policy=policy.value if policy else "",
         cool_down_s=section.get(ElasticFields.cool_down) or 0,
         step=section.get(ElasticFields.step) or 0,
     )
