@@ -37,7 +37,7 @@ cluster-tools: $(STAMP) ## Build the Kubernetes control plane for the tests (onc
 	@$(BIN)/python -m muster_testing.cluster.build
 
 test-cluster: cluster-tools ## Run the tests with a real control plane and a real node; see docs/testing.md
-	@MUSTER_TEST_CLUSTER=required $(BIN)/python -m pytest tests/cluster tests/e2e/test_answers_elastic_in_pods.py $(ARGS)
+	@MUSTER_TEST_CLUSTER=required $(BIN)/python -m pytest tests/cluster tests/e2e/test_elastic_scenarios_in_pods.py $(ARGS)
 
 test-chaos: cluster-tools ## Run the fault tests of the Kubernetes runtime at full size: 500 nodes, 300 gangs, 54 kills
 	@MUSTER_TEST_CLUSTER=required MUSTER_CHAOS_NODES=500 MUSTER_CHAOS_GANGS=300 MUSTER_CHAOS_ROUNDS=3 \

@@ -1,4 +1,4 @@
-"""The whole system, for tests that look at it from the outside."""
+"""Fixtures for the whole system as its users see it."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from harness import Connect, Launcher
 
 from muster import AsyncClient
 
-# Their assertions should say as much as a test's own.
-pytest.register_assert_rewrite("elastic_answers", "elastic_history")
+# Their assertions are shown with values, as those of tests are.
+pytest.register_assert_rewrite("elastic_scenarios", "resize_invariants")
 
 
 @pytest.fixture
 def launch(tmp_path: Path) -> Launcher:
-    """Start a system of the test's own: ``launch(nodes=(...), idle_period_s=...)``."""
+    """Starts a system of the test's own: ``launch(nodes=(...), idle_period_s=...)``."""
     return Launcher(tmp_path)
 
 
 @pytest.fixture
 def connect() -> Connect:
-    """A client of a system."""
+    """Returns a client of a system."""
     return lambda system: AsyncClient(system.address)

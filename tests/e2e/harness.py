@@ -1,38 +1,92 @@
-"""The whole system, as the tests hold it in their hands."""
+"""A system of the test's own, and the steps that many tests share."""
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from muster import AsyncClient
+from muster import AsyncClient, Job
 from muster_local import LocalOptions, LocalSystem
+from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
-_LAST_WORDS = 20_000
+_LOG_TAIL = 20_000
+
+Connect = Callable[[LocalSystem], AsyncClient]
 
 
 class Launcher:
-    """Starts systems under a folder, and shows what they said when a test fails."""
+    """Starts systems in a directory, and prints the end of their logs when a test fails."""
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    def __init__(self, directory: Path) -> None:
+        self._directory = directory
 
     @asynccontextmanager
     async def __call__(
         self, *, nodes: tuple[str, ...] = ("n1:cpu=4",), idle_period_s: float = 60.0
     ) -> AsyncGenerator[LocalSystem]:
-        """A system of the test's own; nothing of it is left over."""
+        """Run a system; all its replicas are ended afterwards."""
         options = LocalOptions(nodes=nodes, idle_period_s=idle_period_s, workdir=ROOT)
-        system = LocalSystem(self._folder / "data", options)
+        system = LocalSystem(self._directory / "data", options)
         async with system:
             try:
                 yield system
             except BaseException:
-                print(system.log_text()[-_LAST_WORDS:])
+                print(system.log_text()[-_LOG_TAIL:])
                 raise
         await system.end_replicas()
 
 
-Connect = Callable[[LocalSystem], AsyncClient]
+async def submit(muster: AsyncClient, document: str) -> str:
+    """Submit a document of one job; return the job's id."""
+    (submitted,) = await muster.submit(document)
+    return submitted.job_id
+
+
+async def start(muster: AsyncClient, document: str) -> str:
+    """Submit a document of one job; return the job's id once it runs."""
+    job_id = await submit(muster, document)
+    await wait_for_phase(muster, job_id, job_pb2.PHASE_RUNNING)
+    return job_id
+
+
+async def wait_for(muster: AsyncClient, job_id: str, condition: Callable[[Job], bool]) -> Job:
+    """Return the job once the condition holds."""
+    async with asyncio.timeout(30):
+        async for seen in muster.watch(job_id):
+            if condition(seen):
+                return seen
+    raise AssertionError(f"{job_id} ended before the condition held")
+
+
+async def wait_for_phase(muster: AsyncClient, job_id: str, phase: job_pb2.Phase.ValueType) -> Job:
+    """Return the job once it is in the phase."""
+    return await wait_for(muster, job_id, lambda job: job.status.phase == phase)
+
+
+async def wait_for_reason(muster: AsyncClient, job_id: str, code: str) -> Job:
+    """Return the job once its status has the reason."""
+    return await wait_for(muster, job_id, lambda job: job.status.reason.code == code)
+
+
+async def cancel(muster: AsyncClient, *job_ids: str) -> None:
+    """Cancel the jobs and wait until they have ended."""
+    await asyncio.gather(*(muster.cancel(job_id) for job_id in job_ids))
+    await asyncio.gather(*(muster.wait(job_id) for job_id in job_ids))
+
+
+async def output_of(muster: AsyncClient, job: str) -> str:
+    """Return the output of all replicas of a job."""
+    return b"".join([chunk.data async for chunk in muster.logs(job)]).decode()
+
+
+async def wait_until_removed(system: LocalSystem, muster: AsyncClient) -> None:
+    """Wait until no job, no directory of a job and no build is left."""
+    directories = [system.directory.replicas / "jobs", system.directory.replicas / "builds"]
+    async with asyncio.timeout(20):
+        while [job async for job in muster.list()] or any(
+            list(directory.iterdir()) for directory in directories if directory.exists()
+        ):
+            await asyncio.sleep(0.1)

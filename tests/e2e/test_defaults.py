@@ -1,17 +1,14 @@
-"""The platform's defaults, applied while the system runs, decide where later jobs go and leave earlier ones alone."""
+"""Platform defaults, applied to a running system."""
 
 from __future__ import annotations
 
-import asyncio
 import json
 
 import pytest
 from documents import job
-from harness import Connect, Launcher
-from watching import when
+from harness import Connect, Launcher, wait_for, wait_until_removed
 
 from muster import AsyncClient, InvalidDocument, NotFound, Rejected
-from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
 NODES = ("cpu1:cpu=4", "gpu1:cpu=4,label.pool=gpu")
@@ -22,17 +19,17 @@ TO_NOWHERE = (
 
 
 async def nodes_of(muster: AsyncClient, name: str) -> set[str]:
-    """Where the replicas of a job that has ended ran."""
+    """Return the nodes on which the replicas of a successful job ran."""
     ended = await muster.wait(name)
     assert ended.status.phase == job_pb2.PHASE_SUCCEEDED, ended.status.reason
     return {replica.node for replica in ended.status.replicas}
 
 
-async def test_defaults_are_applied_to_later_submissions_alone(launch: Launcher, connect: Connect) -> None:
+async def test_defaults_apply_only_to_later_submissions(launch: Launcher, connect: Connect) -> None:
     async with launch(nodes=NODES) as system, connect(system) as muster:
         assert (await muster.get_defaults()).revision == 0
         (early,) = await muster.submit(job("early", "sleep", "600"))
-        await when(muster, early.job_id, lambda seen: bool(seen.status.replicas))
+        await wait_for(muster, early.job_id, lambda seen: bool(seen.status.replicas))
 
         answer = await muster.apply_defaults(TO_GPU)
         assert (answer.changed, answer.defaults.revision) == (True, 1)
@@ -50,7 +47,7 @@ async def test_defaults_are_applied_to_later_submissions_alone(launch: Launcher,
         await muster.cancel("early")
 
 
-async def test_the_same_defaults_again_are_no_new_version(launch: Launcher, connect: Connect) -> None:
+async def test_unchanged_defaults_keep_their_revision(launch: Launcher, connect: Connect) -> None:
     async with launch(nodes=NODES) as system, connect(system) as muster:
         dry = await muster.apply_defaults(TO_GPU, dry_run=True)
         assert (dry.changed, dry.defaults.revision) == (True, 1)
@@ -72,7 +69,7 @@ async def test_the_same_defaults_again_are_no_new_version(launch: Launcher, conn
         assert refused.value.problems[0].line == 1
 
 
-async def test_a_validator_that_was_killed_comes_back_with_the_defaults_in_force(
+async def test_a_killed_validator_restarts_with_the_current_defaults(
     launch: Launcher, connect: Connect
 ) -> None:
     async with launch(nodes=NODES) as system, connect(system) as muster:
@@ -82,7 +79,7 @@ async def test_a_validator_that_was_killed_comes_back_with_the_defaults_in_force
         assert await nodes_of(muster, submitted.job_id) == {"gpu1"}
 
 
-async def test_a_build_and_its_experiment_have_the_defaults_of_their_categories(
+async def test_a_build_and_its_experiment_get_the_defaults_of_their_categories(
     launch: Launcher, connect: Connect
 ) -> None:
     async with launch(nodes=NODES) as system, connect(system) as muster:
@@ -98,17 +95,9 @@ async def test_a_build_and_its_experiment_have_the_defaults_of_their_categories(
         assert await nodes_of(muster, experiment.job_id) == {"gpu1"}
         categories = [await category_of(muster, one.job_id) for one in (build, experiment)]
         assert categories == [job_pb2.CATEGORY_BUILDS, job_pb2.CATEGORY_EXPERIMENTS]
-        await is_clean_after_delete(system, muster, experiment.job_id)
+        await muster.delete(experiment.job_id)
+        await wait_until_removed(system, muster)
 
 
 async def category_of(muster: AsyncClient, job_id: str) -> job_pb2.Category.ValueType:
     return (await muster.get(job_id)).spec.defaults.category
-
-
-async def is_clean_after_delete(system: LocalSystem, muster: AsyncClient, job_id: str) -> None:
-    """Delete the job, and wait until nothing of it and of its build is left."""
-    await muster.delete(job_id)
-    left = [system.directory.replicas / "jobs", system.directory.replicas / "builds"]
-    async with asyncio.timeout(20):
-        while [job async for job in muster.list()] or any(list(folder.iterdir()) for folder in left):
-            await asyncio.sleep(0.1)

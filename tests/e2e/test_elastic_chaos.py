@@ -1,32 +1,33 @@
-"""Thirty elastic jobs pass through a pool that is too small for them, while services die at random.
+"""Thirty elastic jobs on a pool that is too small for all, while services are killed at random.
 
-It takes about a minute; ``make test-elastic`` gives it three (``MUSTER_CHAOS_SECONDS``). ``MUSTER_CHAOS_SEED`` chooses another course.
+It takes about a minute; ``make test-elastic`` sets it to three (``MUSTER_CHAOS_SECONDS``). ``MUSTER_CHAOS_SEED`` sets
+another seed.
 """
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import random
 from collections import Counter
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 import pytest
-from elastic_history import ElasticHistory, read_history
+from documents import document
 from harness import Connect, Launcher
-from test_chaos import SERVICES, processes_with, reach
+from resize_invariants import ResizeInvariants, read_history
+from test_chaos import SERVICES, kill, processes_with, retry, wait_until_running
 
-from muster import AsyncClient, Unavailable
+from muster import AsyncClient
 from muster._trace.spans import Span, fetch_trace
 from muster_bus import Bus, BusSettings
 from muster_core.events import JobResized, StoredEvent
 from muster_core.models import Phase
 from muster_local import LocalSystem
-from muster_rpc.v1 import job_pb2, job_service_pb2
+from muster_rpc.v1 import job_service_pb2
 
 T = TypeVar("T")
 
@@ -43,138 +44,117 @@ metadata: {name: default}
 spec: {starvationAfter: 1s, elastic: {idlePeriod: 1s}}
 """
 
-# Each run of a replica leaves one line; O_APPEND makes the lines whole.
-WITNESS = 'echo "$MUSTER_JOB $MUSTER_ROLE-$MUSTER_INDEX joined in $MUSTER_GENERATION" >> "$1"; '
-UNTIL_TOLD = 'until [ -e "$2" ]; do sleep 0.5; done'
+# Each run of a replica appends one line; O_APPEND makes that atomic.
+LOG_RUN = 'echo "$MUSTER_JOB $MUSTER_ROLE-$MUSTER_INDEX joined in $MUSTER_GENERATION" >> "$1"; '
+UNTIL_END = 'until [ -e "$2" ]; do sleep 0.5; done'
 
 
 @pytest.mark.slow
 @pytest.mark.timeout(SECONDS * 2 + 240)
-async def test_thirty_elastic_jobs_pass_through_a_small_pool_while_services_die(
+async def test_thirty_elastic_jobs_succeed_on_a_small_pool_while_services_are_killed(
     launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     nodes = tuple(f"{name}:cpu={cpu // 1000}" for name, cpu in NODES.items())
-    history = ElasticHistory(NODES)
+    invariants = ResizeInvariants(NODES)
     async with launch(nodes=nodes) as system, connect(system) as muster:
         await muster.apply_queues(QUEUE)
-        over = asyncio.Event()
-        killing = asyncio.create_task(kill_until(over, system, random.Random(SEED)))
-        jobs = await live_in_waves(muster, chance, tmp_path)
-        over.set()
+        done = asyncio.Event()
+        killing = asyncio.create_task(kill_until(done, system, random.Random(SEED)))
+        jobs = await run_in_waves(muster, rng, tmp_path)
+        done.set()
         kills = await killing
         await system.wait_ready()
         for stored in await events_of(system):
-            history.take(stored)
-        await asyncio.gather(*(assert_told(system, job, history.resizes[job.job_id]) for job in jobs))
+            invariants.apply(stored)
+        await asyncio.gather(*(assert_traced(system, job, invariants.resizes[job.job_id]) for job in jobs))
         left = system.running_replicas()
 
     assert set(kills) == set(SERVICES)
-    assert Counter(record.phase for record in history.records.values()) == {
+    assert Counter(record.phase for record in invariants.records.values()) == {
         Phase.SUCCEEDED: WAVES * JOBS_A_WAVE
     }
-    reasons = Counter(event.reason.code for events in history.resizes.values() for event in events)
+    reasons = Counter(event.reason.code for events in invariants.resizes.values() for event in events)
     assert reasons.keys() == {"Idle", "StarvedJob"}
     assert min(reasons.values()) >= 3, reasons
-    runs = Counter((tmp_path / "witness").read_text().splitlines())
+    runs = Counter((tmp_path / "run_log").read_text().splitlines())
     assert [line for line, count in runs.items() if count > 1] == []
     assert (left, processes_with(tmp_path)) == (0, [])
 
 
-async def live_in_waves(
-    muster: AsyncClient, chance: random.Random, folder: Path
+async def run_in_waves(
+    muster: AsyncClient, rng: random.Random, directory: Path
 ) -> list[job_service_pb2.SubmittedJob]:
-    """Submit a few jobs at once, now and then, and see each of them to its end."""
+    """Submit jobs in waves, and follow each to its end."""
     jobs: list[job_service_pb2.SubmittedJob] = []
-    async with asyncio.TaskGroup() as lives:
+    async with asyncio.TaskGroup() as tasks:
         for number in range(WAVES * JOBS_A_WAVE):
-            document, request = elastic(number, chance, folder), f"elastic-{number}"
-            (submitted,) = await persist(partial(muster.submit, document, request_id=request))
+            text, request = elastic(number, rng, directory), f"elastic-{number}"
+            (submitted,) = await retry(partial(muster.submit, text, request_id=request), SECONDS + 120)
             jobs.append(submitted)
-            life_s = SECONDS * chance.uniform(0.1, 0.25)
-            lives.create_task(live(muster, submitted.job_id, life_s, folder / f"end-{number}"))
+            run_s = SECONDS * rng.uniform(0.1, 0.25)
+            tasks.create_task(run_for(muster, submitted.job_id, run_s, directory / f"end-{number}"))
             if number % JOBS_A_WAVE == JOBS_A_WAVE - 1:
                 await asyncio.sleep(SECONDS / WAVES)
     return jobs
 
 
-def elastic(number: int, chance: random.Random, folder: Path) -> str:
-    """A job of 1 to 6 workers, some of them with a server, that runs until its file ``end-{number}`` is there."""
-    floor = chance.randint(1, 2)
-    size = chance.randint(floor, 3)
+def elastic(number: int, rng: random.Random, directory: Path) -> str:
+    """Return a job of 1 to 6 workers, sometimes with a server, that runs until its file ``end-{number}`` exists."""
+    floor = rng.randint(1, 2)
+    size = rng.randint(floor, 3)
 
-    def role(cpu: str, **sizes: int) -> dict[str, object]:
-        command = [
-            "sh",
-            "-c",
-            WITNESS + UNTIL_TOLD,
-            "sh",
-            str(folder / "witness"),
-            str(folder / f"end-{number}"),
-        ]
-        return {"command": command, "resources": {"cpu": cpu}, "gracePeriod": 1, **sizes}
-
-    roles = {"worker": role("1", replicas=size, min=floor, max=chance.randint(size + 1, 6))}
+    command = [
+        "sh",
+        "-c",
+        LOG_RUN + UNTIL_END,
+        "sh",
+        str(directory / "run_log"),
+        str(directory / f"end-{number}"),
+    ]
+    role = {"command": command, "gracePeriod": 1}
+    sizes = {"replicas": size, "min": floor, "max": rng.randint(size + 1, 6)}
+    roles: dict[str, object] = {"worker": {**role, **sizes, "resources": {"cpu": "1"}}}
     if number % 3 == 0:
-        roles["ps"] = role("500m", replicas=1)
-    return json.dumps(
-        {
-            "apiVersion": "muster.dev/v1",
-            "kind": "Job",
-            "metadata": {"name": f"elastic-{number}"},
-            "spec": {"roles": roles},
-        }
-    )
+        roles["ps"] = {**role, "resources": {"cpu": "500m"}}
+    return document(f"elastic-{number}", roles=roles)
 
 
-async def live(muster: AsyncClient, job_id: str, life_s: float, end: Path) -> None:
-    """Let the job run for a while, then let it end."""
-    await persist(lambda: reach(muster, job_id, job_pb2.PHASE_RUNNING))
-    await asyncio.sleep(life_s)
+async def run_for(muster: AsyncClient, job_id: str, run_s: float, end: Path) -> None:
+    """Let the job run for some seconds, then end."""
+    await retry(lambda: wait_until_running(muster, job_id), SECONDS + 120)
+    await asyncio.sleep(run_s)
     end.touch()
-    await persist(lambda: muster.wait(job_id))
+    await retry(lambda: muster.wait(job_id), SECONDS + 120)
 
 
-async def persist(ask: Callable[[], Awaitable[T]]) -> T:
-    """A user whose gateway has just died asks again; who waits for a job has as much patience as all jobs together may need."""
-    async with asyncio.timeout(SECONDS + 120):
-        while True:
-            try:
-                return await ask()
-            except Unavailable:
-                await asyncio.sleep(0.3)
-
-
-async def kill_until(over: asyncio.Event, system: LocalSystem, chance: random.Random) -> Counter[str]:
-    """Kill one service after the other, in an order drawn anew for each round; answers how often each died."""
+async def kill_until(done: asyncio.Event, system: LocalSystem, rng: random.Random) -> Counter[str]:
+    """Kill one service after the other, in a new order each round; return the numbers of kills."""
     killed: Counter[str] = Counter()
     left: list[str] = []
-    while not over.is_set() or len(killed) < len(SERVICES):
-        # Slow enough that each has its past forgiven by the supervisor, and is back within a second.
-        await asyncio.sleep(chance.uniform(4.5, 7.0))
-        left = left or chance.sample(SERVICES, len(SERVICES))
+    while not done.is_set() or len(killed) < len(SERVICES):
+        # Slow enough for the supervisor's back-off to start over, and for each service to be back within a second.
+        await asyncio.sleep(rng.uniform(4.5, 7.0))
+        left = left or rng.sample(SERVICES, len(SERVICES))
         victim = left.pop()
-        async with asyncio.timeout(30):
-            while victim not in system.services:
-                await asyncio.sleep(0.05)
-        system.kill(victim)
+        await kill(system, victim)
         killed[victim] += 1
     return killed
 
 
 async def events_of(system: LocalSystem) -> list[StoredEvent]:
-    """Everything that has happened to jobs."""
-    bus = await Bus.connect(BusSettings(url=system.bus_url), name="witness")
+    """Return all events of jobs."""
+    bus = await Bus.connect(BusSettings(url=system.bus_url), name="test")
     try:
         return await read_history(bus)
     finally:
         await bus.close()
 
 
-async def assert_told(
+async def assert_traced(
     system: LocalSystem, job: job_service_pb2.SubmittedJob, resizes: Sequence[JobResized]
 ) -> None:
-    """The job's trace has each change of its size, with why and what for, under the proposal that it follows from."""
+    """Check that the job's trace has each resize, with its reason and gain, below the proposal that caused it."""
     url = system.trace_query_url
     assert url is not None
 
@@ -185,10 +165,10 @@ async def assert_told(
         partial(fetch_trace, url, job.trace_id, retry_timeout_s=10, complete=complete)
     )
     by_id = {span.span_id: span for span in spans}
-    told = {int(span.attributes["muster.generation"]): span for span in spans if span.name == "resize"}
-    assert told.keys() == {event.generation for event in resizes}
+    resized = {int(span.attributes["muster.generation"]): span for span in spans if span.name == "resize"}
+    assert resized.keys() == {event.generation for event in resizes}
     for event in resizes:
-        span = told[event.generation]
+        span = resized[event.generation]
         proposal = by_id[span.parent_id]
         assert span.attributes["muster.reason"] == event.reason.message
         assert proposal.name == "propose"

@@ -1,4 +1,4 @@
-"""A client in another language: Go code generated from ``proto/`` submits, watches and cancels."""
+"""A client in another language: Go code generated from ``proto/`` submits, watches and cancels jobs."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ PLUGINS = (
 
 @pytest.fixture(scope="module")
 def client(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The compiled client. Its modules are pinned by ``tests/go_client/go.sum``."""
+    """The compiled client; ``tests/go_client/go.sum`` pins its modules."""
     folder = tmp_path_factory.mktemp("go_client")
     shutil.copytree(ROOT / "tests/go_client", folder, dirs_exist_ok=True)
     go = str(go_compiler())

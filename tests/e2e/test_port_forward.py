@@ -1,4 +1,4 @@
-"""Connections to replicas of this machine, by way of the gateway."""
+"""Connections to ports of replicas on this machine, through the gateway."""
 
 from __future__ import annotations
 
@@ -10,48 +10,45 @@ import threading
 from pathlib import Path
 
 import pytest
-from harness import Connect, Launcher
-from watching import when
+from documents import document
+from harness import Connect, Launcher, submit, wait_for
 
 from muster import AsyncClient, AsyncConnection, Client, Job, Rejected
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 MUSTER = Path(sys.executable).with_name("muster")
 
-# Says how much it was sent, once that is at its end; then sends it back.
+# At the end of the input: sends its length and the input.
 COUNT = """
 import os, socket
 server = socket.create_server(("127.0.0.1", int(os.environ["MUSTER_PORT"])))
 while True:
     caller, _ = server.accept()
-    heard = b"".join(iter(lambda: caller.recv(65536), b""))
-    caller.sendall(b"%d " % len(heard) + heard)
+    received = b"".join(iter(lambda: caller.recv(65536), b""))
+    caller.sendall(b"%d " % len(received) + received)
     caller.close()
 """
 SERVE = "exec python -m http.server --bind 127.0.0.1 $MUSTER_PORT"
 
 
-def service(folder: Path, *command: str) -> str:
+def service(directory: Path, *command: str) -> str:
     role = {
         "command": list(command),
-        "workingDir": str(folder),
+        "workingDir": str(directory),
         "ports": [{"name": "http", "containerPort": 8888}],
         "resources": {"cpu": "100m"},
         "gracePeriod": 1,
     }
-    spec = {"kind": "service", "roles": {"notebook": role}}
-    document = {"apiVersion": "muster.dev/v1", "kind": "Job", "metadata": {"name": "notes"}, "spec": spec}
-    return json.dumps(document)
+    return document("notes", kind="service", roles={"notebook": role})
 
 
 async def running(muster: AsyncClient, document: str) -> Job:
-    (job,) = await muster.submit(document)
-    return await when(muster, job.job_id, lambda seen: bool(seen.status.address))
+    return await wait_for(muster, await submit(muster, document), lambda seen: bool(seen.status.address))
 
 
 async def connected(muster: AsyncClient, job: Job, port: int = 0) -> AsyncConnection:
-    """A connection, as soon as the program listens."""
-    async with asyncio.timeout(PATIENCE_S):
+    """Connect once the program listens."""
+    async with asyncio.timeout(TIMEOUT_S):
         while True:
             try:
                 return await muster.connect(job.job_id, port)
@@ -60,25 +57,25 @@ async def connected(muster: AsyncClient, job: Job, port: int = 0) -> AsyncConnec
                 await asyncio.sleep(0.1)
 
 
-def counted(address: str, much: bytes) -> bytes:
-    """The same with the client that waits for each answer."""
+def echoed(address: str, much: bytes) -> bytes:
+    """Send and receive with the synchronous client."""
     with Client(address) as client, client.connect("notes", client.port("notes").port) as connection:
         sending = threading.Thread(target=lambda: (connection.write(much), connection.end()))
         sending.start()
-        heard = b"".join(iter(connection.read, b""))
-        sending.join(PATIENCE_S)
-        return heard
+        received = b"".join(iter(connection.read, b""))
+        sending.join(TIMEOUT_S)
+        return received
 
 
-async def everything(connection: AsyncConnection) -> bytes:
-    heard = b""
-    async with asyncio.timeout(PATIENCE_S):
+async def read_all(connection: AsyncConnection) -> bytes:
+    received = b""
+    async with asyncio.timeout(TIMEOUT_S):
         while data := await connection.read():
-            heard += data
-    return heard
+            received += data
+    return received
 
 
-async def test_each_direction_of_a_connection_ends_by_itself(
+async def test_each_direction_of_a_connection_closes_independently(
     launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
     async with launch() as system, connect(system) as muster:
@@ -91,9 +88,9 @@ async def test_each_direction_of_a_connection_ends_by_itself(
             async with await connected(muster, job, port) as connection:
                 await connection.write(much)
                 await connection.end()
-                assert await everything(connection) == b"%d " % len(much) + much
+                assert await read_all(connection) == b"%d " % len(much) + much
 
-        assert await asyncio.to_thread(counted, system.address, much) == b"%d " % len(much) + much
+        assert await asyncio.to_thread(echoed, system.address, much) == b"%d " % len(much) + much
 
         with pytest.raises(Rejected, match="notebook-0 does not listen on port 22: it listens on"):
             await muster.connect(job.job_id, 22)
@@ -102,7 +99,7 @@ async def test_each_direction_of_a_connection_ends_by_itself(
             await muster.connect(job.job_id, gateway)
 
 
-async def test_the_command_listens_until_the_job_has_ended(
+async def test_the_cli_listens_until_the_job_has_ended(
     launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
     (tmp_path / "note.txt").write_text("hello")
@@ -115,28 +112,28 @@ async def test_the_command_listens_until_the_job_has_ended(
         )
         try:
             assert process.stdout is not None
-            async with asyncio.timeout(PATIENCE_S):
-                told = json.loads(await process.stdout.readline())
-                assert await fetched(told["address"], "/note.txt") == b"hello"
-                assert told["url"] == f"http://{told['address']}"
+            async with asyncio.timeout(TIMEOUT_S):
+                announced = json.loads(await process.stdout.readline())
+                assert await fetch(announced["address"], "/note.txt") == b"hello"
+                assert announced["url"] == f"http://{announced['address']}"
 
-                port = told["address"].rpartition(":")[2]
+                port = announced["address"].rpartition(":")[2]
                 again = await asyncio.create_subprocess_exec(
                     *muster_command, "notes", f"{port}:8888", stderr=-1
                 )
-                _, words = await again.communicate()
-                assert f"port {port} of 127.0.0.1 is in use: choose another" in words.decode()
+                _, errors = await again.communicate()
+                assert f"port {port} of 127.0.0.1 is in use: choose another" in errors.decode()
 
                 await muster.cancel(job.job_id)
-                _, words = await process.communicate()
+                _, errors = await process.communicate()
         finally:
             if process.returncode is None:
                 process.send_signal(signal.SIGKILL)
                 await process.wait()
-        assert (process.returncode, words.decode()) == (1, "muster: notes has ended: Cancelled\n")
+        assert (process.returncode, errors.decode()) == (1, "muster: notes has ended: Cancelled\n")
 
 
-async def test_what_the_command_cannot_pass_on_is_broken_for_the_caller_and_not_ended(
+async def test_a_connection_that_cannot_be_forwarded_is_reset(
     launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
     async with launch() as system, connect(system) as muster:
@@ -145,16 +142,16 @@ async def test_what_the_command_cannot_pass_on_is_broken_for_the_caller_and_not_
         process = await asyncio.create_subprocess_exec(*command, stdout=-1, stderr=-1)
         try:
             assert process.stdout is not None
-            async with asyncio.timeout(PATIENCE_S):
+            async with asyncio.timeout(TIMEOUT_S):
                 address = (await process.stdout.readline()).decode().strip()
                 with pytest.raises(ConnectionResetError):
-                    await fetched(address, "/note.txt")
+                    await fetch(address, "/note.txt")
         finally:
             process.kill()
             await process.wait()
 
 
-async def fetched(address: str, path: str) -> bytes:
+async def fetch(address: str, path: str) -> bytes:
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
     writer.write(f"GET {path} HTTP/1.0\r\n\r\n".encode())

@@ -1,12 +1,10 @@
-"""Programs say how far they are; Muster learns how they scale, and says so."""
+"""Progress reports of programs, and the speed-up that Muster measures from them."""
 
 from __future__ import annotations
 
-import json
-
 import pytest
-from harness import Connect, Launcher
-from watching import when
+from documents import job
+from harness import Connect, Launcher, wait_for
 
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
@@ -32,35 +30,24 @@ while True:
 """Half of the work is serial: two workers are 1.33 times as fast as one."""
 
 
-async def test_reports_are_shown_and_a_rescale_identifies_the_speed_up(
+async def test_reports_are_shown_and_a_resize_measures_the_speed_up(
     launch: Launcher, connect: Connect, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MUSTER_PROGRESS_SECONDS", "0.5s")
-    worker = {
-        "replicas": 1,
-        "max": 2,
-        "command": ["python", "-c", TRAIN],
-        "resources": {"cpu": 1},
-        "gracePeriod": 1,
-    }
-    document = json.dumps(
-        {
-            "apiVersion": "muster.dev/v1",
-            "kind": "Job",
-            "metadata": {"name": "reports"},
-            "spec": {"queue": "grows", "roles": {"worker": worker}},
-        }
-    )
+    command = ("python", "-c", TRAIN)
+    document = job("reports", *command, cpu=1, maximum=2, worker={"gracePeriod": 1}, queue="grows")
     async with launch(nodes=("n1:cpu=4",)) as system, connect(system) as muster:
         await muster.apply_queues(QUEUE)
         (submitted,) = await muster.submit(document)
-        alone = await when(muster, submitted.job_id, lambda job: len(job.status.progress.throughput) == 1)
+        alone = await wait_for(
+            muster, submitted.job_id, lambda seen: len(seen.status.progress.throughput) == 1
+        )
         assert alone.status.progress.replica == job_pb2.ReplicaRef(role="worker", attempt=1)
         assert float(alone.status.progress.metrics["loss"]) > 0
         assert (alone.status.speed_up.factor, alone.status.speed_up.measured_sizes) == (1, 1)
         assert alone.status.speed_up.serial_fraction == pytest.approx(0.14)
 
-        both = await when(muster, submitted.job_id, lambda job: job.status.speed_up.measured_sizes == 2)
+        both = await wait_for(muster, submitted.job_id, lambda seen: seen.status.speed_up.measured_sizes == 2)
         assert both.status.speed_up.workers == 2
         assert both.status.speed_up.serial_fraction == pytest.approx(0.5, abs=0.3)
         assert "ProgressReported" not in {event_name(entry.event) for entry in both.status.history}

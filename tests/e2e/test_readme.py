@@ -1,4 +1,4 @@
-"""What the README and the pages say can be typed, clicked and run."""
+"""Commands, links and examples of the README and the pages are valid."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def prose(page: Path) -> str:
 
 def shell_lines(page: Path) -> list[list[str]]:
     lines = [line for block in blocks(page, "sh") for line in block.splitlines()]
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
+    return [arguments for line in lines if (arguments := shlex.split(line, comments=True))]
 
 
 def anchors(page: Path) -> set[str]:
@@ -43,38 +43,38 @@ def anchors(page: Path) -> set[str]:
     return {re.sub(r"[^\w -]", "", heading.lower()).replace(" ", "-") for heading in headings}
 
 
-def at_home(word: str, home: Path) -> str:
-    """The word as a shell hands it on, with the file there that a reader has in the home folder."""
-    if not word.startswith("~/"):
-        return word
-    path = home / word.removeprefix("~/")
+def shell_expanded(argument: str, home: Path) -> str:
+    """Return the argument as a shell passes it on, after creating the file that it names in the home directory."""
+    if not argument.startswith("~/"):
+        return argument
+    path = home / argument.removeprefix("~/")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.touch()
     return str(path)
 
 
-def parse(words: list[str]) -> None:
-    """Read a command line as the command does, and run nothing; raises what is wrong with it."""
+def parse(arguments: list[str]) -> None:
+    """Parse a command line without running it; raises the error, if any."""
     command: click.Command = app
     context: click.Context | None = None
     while True:
-        context = command.make_context(command.name, list(words), parent=context)
+        context = command.make_context(command.name, list(arguments), parent=context)
         if not isinstance(command, click.Group):
             return
-        _, found, words = command.resolve_command(context, [*context._protected_args, *context.args])  # pyright: ignore[reportPrivateUsage]
+        _, found, arguments = command.resolve_command(context, [*context._protected_args, *context.args])  # pyright: ignore[reportPrivateUsage]
         assert found is not None
         command = found
 
 
-def test_the_api_page_quotes_the_client() -> None:
+def test_the_api_page_contains_the_example_client() -> None:
     assert blocks(ROOT / "docs/api.md", "python") == [CLIENT.read_text()]
 
 
-def test_the_client_needs_nothing_of_this_repository() -> None:
+def test_the_example_client_imports_nothing_of_this_repository() -> None:
     assert not re.findall(r"^(?:from|import) muster", CLIENT.read_text(), re.MULTILINE)
 
 
-async def test_the_client_submits_a_job_and_watches_it_to_its_end(launch: Launcher) -> None:
+async def test_the_example_client_watches_a_job_to_its_end(launch: Launcher) -> None:
     async with launch() as system:
         client = await asyncio.create_subprocess_exec(
             sys.executable,
@@ -97,11 +97,11 @@ async def test_the_client_submits_a_job_and_watches_it_to_its_end(launch: Launch
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_every_command_line_can_be_typed(page: Path, tmp_path: Path) -> None:
-    for words in shell_lines(page):
-        match words:
+def test_every_command_line_can_be_parsed(page: Path, tmp_path: Path) -> None:
+    for arguments in shell_lines(page):
+        match arguments:
             case ["muster", *arguments]:
-                parse([at_home(argument, tmp_path) for argument in arguments])
+                parse([shell_expanded(argument, tmp_path) for argument in arguments])
             case ["make", target, *_]:
                 assert re.search(rf"^{target}:", (ROOT / "Makefile").read_text(), re.MULTILINE), target
             case ["python", "-m", module, "--help"]:
@@ -109,7 +109,7 @@ def test_every_command_line_can_be_typed(page: Path, tmp_path: Path) -> None:
             case ["python", script, *_]:
                 assert (ROOT / script).is_file(), script
             case _:
-                assert words[0] in {"source", "docker", "kubectl"}, words
+                assert arguments[0] in {"source", "docker", "kubectl"}, arguments
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
@@ -127,7 +127,7 @@ def test_every_command_in_the_text_exists(page: Path) -> None:
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)
-def test_every_link_leads_somewhere(page: Path) -> None:
+def test_every_link_has_a_target(page: Path) -> None:
     for target in re.findall(r"\]\(([^)\s]+)\)", prose(page)):
         if re.match(r"[a-z]+:", target):
             continue

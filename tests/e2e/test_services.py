@@ -1,17 +1,17 @@
-"""A service stays up at one address, whatever happens to its process, until it is cancelled."""
+"""Services stay up at one address until they are cancelled."""
 
 from __future__ import annotations
 
 import asyncio
-import json
 import os
 import signal
 from http.client import HTTPConnection
+from pathlib import Path
 from urllib.parse import urlsplit
 
 from click.testing import CliRunner
-from harness import Connect, Launcher
-from watching import until, when
+from documents import document
+from harness import Connect, Launcher, submit, wait_for, wait_for_phase, wait_until_removed
 
 from muster import AsyncClient, Job
 from muster._cli.app import app
@@ -22,24 +22,21 @@ from muster_rpc.v1 import job_pb2
 SERVE = ("sh", "-c", "echo $$$$ > $MUSTER_JOB.pid; exec python -m http.server --bind 127.0.0.1 $MUSTER_PORT")
 
 
-def notebook(name: str, folder: str, *command: str, restart_policy: str = "", limit: int = 3) -> str:
-    """A service of one replica that works in ``folder`` and has a port named http."""
-    role: dict[str, object] = {
+def notebook(name: str, directory: Path, *command: str, limit: int = 3, **role: str) -> str:
+    """Return a service of one replica that works in ``directory`` and has a port named http."""
+    notebook = {
         "command": list(command),
-        "workingDir": folder,
+        "workingDir": str(directory),
         "ports": [{"name": "http", "containerPort": 8888}],
         "resources": {"cpu": "100m"},
         "gracePeriod": 2,
+        **role,
     }
-    if restart_policy:
-        role["restartPolicy"] = restart_policy
-    spec = {"kind": "service", "run": {"backoffLimit": limit}, "roles": {"notebook": role}}
-    document = {"apiVersion": "muster.dev/v1", "kind": "Job", "metadata": {"name": name}, "spec": spec}
-    return json.dumps(document)
+    return document(name, kind="service", run={"backoffLimit": limit}, roles={"notebook": notebook})
 
 
 async def fetch(address: str, path: str) -> bytes:
-    """What the service answers, as soon as it listens."""
+    """Return the response of a service once it listens."""
 
     def ask() -> bytes:
         connection = HTTPConnection(urlsplit(address).netloc, timeout=5)
@@ -58,35 +55,34 @@ async def fetch(address: str, path: str) -> bytes:
 
 
 async def command(*words: str) -> str:
-    """What ``muster`` prints."""
+    """Return the output of the command ``muster``."""
     result = await asyncio.to_thread(CliRunner().invoke, app, words)
     assert result.exit_code == 0, result.output
     return result.output
 
 
 async def answering(muster: AsyncClient, job_id: str, *, restarts: int = 0) -> Job:
-    """The service once a replica that was started so often runs."""
-    return await when(
+    """Return the service once its replica runs after this many restarts."""
+    return await wait_for(
         muster,
         job_id,
         lambda job: bool(job.status.address) and job.status.replicas[-1].restart == restarts,
     )
 
 
-async def test_a_service_is_reached_where_it_says_and_comes_back_there(
-    launch: Launcher, connect: Connect, tmp_path: object
+async def test_a_killed_service_restarts_at_the_same_address(
+    launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
-    folder = str(tmp_path)
     async with launch() as system, connect(system) as muster:
-        (submitted,) = await muster.submit(notebook("notes", folder, *SERVE))
-        seen = await answering(muster, submitted.job_id)
+        job_id = await submit(muster, notebook("notes", tmp_path, *SERVE))
+        seen = await answering(muster, job_id)
         address = seen.status.address
         assert address.startswith("http://127.0.0.1:")
         first = await fetch(address, "/notes.pid")
 
         os.kill(int(first), signal.SIGKILL)
 
-        again = await answering(muster, submitted.job_id, restarts=1)
+        again = await answering(muster, job_id, restarts=1)
         assert again.status.address == address
         assert again.status.phase == job_pb2.PHASE_RUNNING
         second = await fetch(address, "/notes.pid")
@@ -97,24 +93,22 @@ async def test_a_service_is_reached_where_it_says_and_comes_back_there(
         assert address in await command("list", "--server", system.address)
 
         await muster.cancel("notes")
-        ended = await muster.wait(submitted.job_id)
+        ended = await muster.wait(job_id)
         assert ended.status.phase == job_pb2.PHASE_CANCELLED
         assert not ended.status.address
         assert system.running_replicas() == 0
         await muster.delete("notes")
-        async with asyncio.timeout(20):
-            while (system.directory.replicas / "jobs" / submitted.job_id).exists():
-                await asyncio.sleep(0.1)
+        await wait_until_removed(system, muster)
 
 
-async def test_a_service_that_ends_well_is_started_again_and_again(
-    launch: Launcher, connect: Connect, tmp_path: object
+async def test_a_service_that_exits_with_0_is_restarted_without_limit(
+    launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
     async with launch() as system, connect(system) as muster:
-        (submitted,) = await muster.submit(notebook("brief", str(tmp_path), "true", limit=0))
-        seen = await when(
+        job_id = await submit(muster, notebook("brief", tmp_path, "true", limit=0))
+        seen = await wait_for(
             muster,
-            submitted.job_id,
+            job_id,
             lambda job: bool(job.status.replicas) and job.status.replicas[0].restart >= 2,
         )
         assert seen.status.phase == job_pb2.PHASE_RUNNING
@@ -123,23 +117,23 @@ async def test_a_service_that_ends_well_is_started_again_and_again(
             "ReplicaEnded"
         ] * 2
         await muster.cancel("brief")
-        await muster.wait(submitted.job_id)
+        await muster.wait(job_id)
 
 
-async def test_a_service_that_does_not_come_up_fails_at_its_limit(
-    launch: Launcher, connect: Connect, tmp_path: object
+async def test_a_service_that_fails_is_restarted_up_to_its_limit(
+    launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
     async with launch() as system, connect(system) as muster:
-        (submitted,) = await muster.submit(notebook("broken", str(tmp_path), "false", limit=1))
-        ended = await muster.wait(submitted.job_id)
+        job_id = await submit(muster, notebook("broken", tmp_path, "false", limit=1))
+        ended = await muster.wait(job_id)
         assert ended.status.phase == job_pb2.PHASE_FAILED
         assert ended.status.reason.code == "BackoffLimitExceeded"
         assert ended.status.failures == 1
 
 
-async def test_a_service_that_is_never_restarted_succeeds_when_it_ends_well(
-    launch: Launcher, connect: Connect, tmp_path: object
+async def test_a_service_that_is_never_restarted_succeeds_at_exit_code_0(
+    launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
     async with launch() as system, connect(system) as muster:
-        (submitted,) = await muster.submit(notebook("once", str(tmp_path), "true", restart_policy="Never"))
-        await until(muster, submitted.job_id, job_pb2.PHASE_SUCCEEDED)
+        job_id = await submit(muster, notebook("once", tmp_path, "true", restartPolicy="Never"))
+        await wait_for_phase(muster, job_id, job_pb2.PHASE_SUCCEEDED)

@@ -1,4 +1,4 @@
-"""What a client may rely on when it submits."""
+"""Guarantees of a submission: idempotency, durability, atomicity, and every problem of a rejected document."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from harness import Connect, Launcher
 from muster import InvalidDocument, Rejected
 from muster_rpc.v1 import job_pb2
 
-PATIENCE_S = 30
+TIMEOUT_S = 30
 BAD = sorted((Path(__file__).resolve().parents[2] / "examples/bad").glob("*.yaml"))
 
 
@@ -38,7 +38,7 @@ async def test_the_same_request_id_submits_once(launch: Launcher, connect: Conne
             await muster.submit(job("other", "true"), request_id="request-1")
 
 
-async def test_what_was_acknowledged_survives_the_death_of_everything(
+async def test_acknowledged_jobs_survive_the_kill_of_all_processes(
     launch: Launcher, connect: Connect
 ) -> None:
     async with launch() as system:
@@ -56,14 +56,14 @@ async def test_what_was_acknowledged_survives_the_death_of_everything(
     assert ended.status.attempt == 1
 
 
-async def test_every_bad_document_is_refused_with_every_problem_and_leaves_nothing_in_the_queue(
+async def test_an_invalid_document_is_refused_with_all_problems_and_queues_nothing(
     launch: Launcher, connect: Connect
 ) -> None:
     assert len(BAD) >= 10
     async with launch() as system, connect(system) as muster:
         for path in BAD:
             with pytest.raises(InvalidDocument) as refused:
-                await muster.submit(path, validation_wait_s=PATIENCE_S)
+                await muster.submit(path, validation_wait_s=TIMEOUT_S)
             problems = refused.value.problems
             assert problems, path.name
             for problem in problems:
@@ -73,18 +73,18 @@ async def test_every_bad_document_is_refused_with_every_problem_and_leaves_nothi
             assert any(problem.path for problem in problems) or "yaml" in problems[0].code.lower(), path.name
         two_mistakes = job("fine", "true").replace('"replicas": 1', '"replicas": -1, "replcias": 2')
         with pytest.raises(InvalidDocument) as refused:
-            await muster.submit(two_mistakes, validation_wait_s=PATIENCE_S)
+            await muster.submit(two_mistakes, validation_wait_s=TIMEOUT_S)
         assert len([p for p in refused.value.problems if p.severity == "error"]) >= 2
 
-        # A refusal carries no sequence to ask for: the records follow in their own time.
-        async with asyncio.timeout(PATIENCE_S):
+        # A rejection returns no revision to wait for; the records follow later.
+        async with asyncio.timeout(TIMEOUT_S):
             while len([j async for j in muster.list(phases=["Rejected"])]) < len(BAD) + 1:
                 await asyncio.sleep(0.1)
         assert [j async for j in muster.list(phases=["Submitted", "Queued", "Placed", "Running"])] == []
         assert [node.replicas async for node in muster.nodes()] == [[]]
 
 
-async def test_a_typed_spec_is_held_to_the_same_rules(launch: Launcher, connect: Connect) -> None:
+async def test_a_typed_spec_is_validated_like_a_document(launch: Launcher, connect: Connect) -> None:
     async with launch() as system, connect(system) as muster:
         template = job_pb2.Template(command=["true"], requests=job_pb2.Resources(cpu_milli=100))
         spec = job_pb2.JobSpec(
@@ -96,19 +96,21 @@ async def test_a_typed_spec_is_held_to_the_same_rules(launch: Launcher, connect:
         spec.name = "Not A Name"
         spec.roles[0].min = 5
         with pytest.raises(InvalidDocument) as refused:
-            await muster.submit(spec, validation_wait_s=PATIENCE_S)
+            await muster.submit(spec, validation_wait_s=TIMEOUT_S)
         assert {problem.path for problem in refused.value.problems} >= {"metadata.name"}
         assert len(refused.value.problems) >= 2
 
 
-async def test_several_parts_are_several_jobs_all_or_none(launch: Launcher, connect: Connect) -> None:
+async def test_a_document_of_several_parts_submits_all_jobs_or_none(
+    launch: Launcher, connect: Connect
+) -> None:
     async with launch() as system, connect(system) as muster:
         both = f"{job('part-a', 'true')}\n---\n{job('part-b', 'true')}\n"
-        submitted = await muster.submit(both, request_id="two-parts", validation_wait_s=PATIENCE_S)
+        submitted = await muster.submit(both, request_id="two-parts", validation_wait_s=TIMEOUT_S)
         assert [part.name for part in submitted] == ["part-a", "part-b"]
         for part in submitted:
             assert (await muster.wait(part.job_id)).status.phase == job_pb2.PHASE_SUCCEEDED
-        again = await muster.submit(both, request_id="two-parts", validation_wait_s=PATIENCE_S)
+        again = await muster.submit(both, request_id="two-parts", validation_wait_s=TIMEOUT_S)
         assert [part.job_id for part in again] == [part.job_id for part in submitted]
         assert [part.duplicate for part in (*submitted, *again)] == [False, False, True, True]
         for other in (
@@ -123,7 +125,7 @@ async def test_several_parts_are_several_jobs_all_or_none(launch: Launcher, conn
         assert not [j async for j in muster.list() if j.name in ("part-c", "part-d")]
 
 
-async def test_a_paused_service_holds_up_its_work_and_loses_none(launch: Launcher, connect: Connect) -> None:
+async def test_a_stopped_scheduler_delays_its_jobs_and_loses_none(launch: Launcher, connect: Connect) -> None:
     async with launch() as system, connect(system) as muster:
         pid = system.services["scheduler"]
         os.kill(pid, signal.SIGSTOP)

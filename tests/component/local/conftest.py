@@ -1,4 +1,4 @@
-"""What the tests of `muster up` share."""
+"""Fixtures for tests of `muster up`."""
 
 import os
 import sys
@@ -7,27 +7,27 @@ from pathlib import Path
 
 import pytest
 
-# Tests are imported by path, so the helpers beside them are not found otherwise.
+# Tests are imported by path; this makes the helpers beside them importable.
 sys.path.insert(0, str(Path(__file__).parent))
 
-from local_standins import Ears, behaving
+from local_fakes import LogRecorder, fake_service
 
 from muster_local.processes import Program
 
 
 @pytest.fixture
-def ears() -> Ears:
-    return Ears()
+def log() -> LogRecorder:
+    return LogRecorder()
 
 
 @pytest.fixture
 def program(tmp_path: Path) -> Callable[..., Program]:
-    """Makes a program that behaves as told."""
+    """Makes a program with the behaviour of a fake service."""
 
     def make(name: str, *behaviour: str, grace_s: float = 20.0) -> Program:
         return Program(
             name=name,
-            argv=behaving(*behaviour),
+            argv=fake_service(*behaviour),
             env=dict(os.environ),
             cwd=str(tmp_path),
             grace_s=grace_s,
@@ -38,6 +38,6 @@ def program(tmp_path: Path) -> Callable[..., Program]:
 
 
 @pytest.fixture
-def standins() -> Callable[[str], tuple[str, ...]]:
-    """A command for every service's module: a stand-in that serves until SIGTERM."""
-    return lambda _module: behaving("serve")
+def fake_command() -> Callable[[str], tuple[str, ...]]:
+    """A command for every service's module: a fake service that runs until SIGTERM."""
+    return lambda _module: fake_service("serve")

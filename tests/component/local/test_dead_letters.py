@@ -35,9 +35,9 @@ async def dead_letter_event(url: str, sequence: int) -> None:
 
 
 async def test_dead_letters_are_listed_shown_and_discarded(
-    tmp_path: Path, standins: Callable[[str], tuple[str, ...]]
+    tmp_path: Path, fake_command: Callable[[str], tuple[str, ...]]
 ) -> None:
-    async with LocalSystem(tmp_path, command=standins) as system:
+    async with LocalSystem(tmp_path, command=fake_command) as system:
         assert (await ask(tmp_path, "list")).output == "There are no dead letters.\n"
         await dead_letter_event(system.bus_url, 7)
         await dead_letter_event(system.bus_url, 8)

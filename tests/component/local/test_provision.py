@@ -18,10 +18,10 @@ def provision(url: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-async def test_a_broker_is_provisioned_from_the_command_line_any_number_of_times(
-    tmp_path: Path, standins: Callable[[str], tuple[str, ...]]
+async def test_provisioning_is_idempotent(
+    tmp_path: Path, fake_command: Callable[[str], tuple[str, ...]]
 ) -> None:
-    async with LocalSystem(tmp_path, command=standins) as system:
+    async with LocalSystem(tmp_path, command=fake_command) as system:
         first, second = provision(system.bus_url), provision(system.bus_url)
     assert (first.returncode, second.returncode) == (0, 0)
     assert "has all streams, consumers and buckets" in second.stderr

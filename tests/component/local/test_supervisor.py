@@ -5,7 +5,7 @@ from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
 import pytest
-from local_standins import Ears
+from local_fakes import LogRecorder
 
 from muster_local.directory import start_ticks
 from muster_local.log_lines import LogLine
@@ -16,14 +16,14 @@ MakeProgram = Callable[..., Program]
 
 
 @pytest.fixture
-async def supervisor(ears: Ears) -> AsyncIterator[Supervisor]:
-    supervisor = Supervisor(on_line=ears.hear, backoff=lambda: Backoff(first_s=0.05, longest_s=0.2))
+async def supervisor(log: LogRecorder) -> AsyncIterator[Supervisor]:
+    supervisor = Supervisor(on_line=log.record, backoff=lambda: Backoff(first_s=0.05, longest_s=0.2))
     yield supervisor
     supervisor.kill_now()
     await supervisor.stop(list(supervisor.children))
 
 
-async def test_a_program_is_ready_when_it_says_so(supervisor: Supervisor, program: MakeProgram) -> None:
+async def test_a_program_is_ready_when_it_logs_that(supervisor: Supervisor, program: MakeProgram) -> None:
     child = supervisor.start(program("a", "serve"))
     await supervisor.wait_ready(["a"], timeout_s=30)
     assert child.pid is not None
@@ -31,7 +31,7 @@ async def test_a_program_is_ready_when_it_says_so(supervisor: Supervisor, progra
 
 
 async def test_a_killed_program_is_started_again(
-    supervisor: Supervisor, program: MakeProgram, ears: Ears
+    supervisor: Supervisor, program: MakeProgram, log: LogRecorder
 ) -> None:
     child = supervisor.start(program("a", "serve"))
     await supervisor.wait_ready(["a"], timeout_s=30)
@@ -39,15 +39,15 @@ async def test_a_killed_program_is_started_again(
     await supervisor.wait_ready(["a"], timeout_s=30)
     assert child.pid not in (None, killed)
     assert child.starts == 2
-    assert ears.heard("up", "a was killed by SIGKILL")
+    assert log.matching("up", "a was killed by SIGKILL")
 
 
-async def test_a_program_that_keeps_crashing_is_started_less_and_less_often(
-    supervisor: Supervisor, program: MakeProgram, ears: Ears
+async def test_a_crashing_program_is_restarted_with_growing_delays(
+    supervisor: Supervisor, program: MakeProgram, log: LogRecorder
 ) -> None:
     supervisor.start(program("a", "crash"))
-    await ears.wait_for("up", "restarting in", times=4)
-    messages = [line.message for line in ears.heard("up", "restarting in")[:4]]
+    await log.wait_for("up", "restarting in", times=4)
+    messages = [line.message for line in log.matching("up", "restarting in")[:4]]
     assert [message.rpartition(" in ")[2] for message in messages] == [
         "0.05 s",
         "0.1 s",
@@ -55,10 +55,10 @@ async def test_a_program_that_keeps_crashing_is_started_less_and_less_often(
         "0.2 s",
     ]
     assert all("a exited with exit code 1" in message for message in messages)
-    assert ears.heard("a", "Traceback: it broke")
+    assert log.matching("a", "Traceback: it broke")
 
 
-async def test_bad_settings_are_fatal_and_are_messages(supervisor: Supervisor, program: MakeProgram) -> None:
+async def test_invalid_settings_are_fatal_and_shown(supervisor: Supervisor, program: MakeProgram) -> None:
     supervisor.start(program("a", "serve"))
     child = supervisor.start(program("b", "refuse"))
     with pytest.raises(ProgramFailed, match="MUSTER_BUS_URL='x': must be a URL") as refused:
@@ -69,7 +69,9 @@ async def test_bad_settings_are_fatal_and_are_messages(supervisor: Supervisor, p
         await supervisor.failure()
 
 
-async def test_what_is_not_ready_in_time_is_named(supervisor: Supervisor, program: MakeProgram) -> None:
+async def test_programs_that_are_not_ready_in_time_are_named(
+    supervisor: Supervisor, program: MakeProgram
+) -> None:
     supervisor.start(program("a", "serve"))
     supervisor.start(program("b", "serve"), is_ready=lambda _: False)
     await supervisor.wait_ready(["a"], timeout_s=30)
@@ -78,26 +80,28 @@ async def test_what_is_not_ready_in_time_is_named(supervisor: Supervisor, progra
     assert late.value.names == ["b"]
 
 
-async def test_a_stop_lets_a_program_drain(supervisor: Supervisor, program: MakeProgram, ears: Ears) -> None:
+async def test_a_stop_lets_a_program_drain(
+    supervisor: Supervisor, program: MakeProgram, log: LogRecorder
+) -> None:
     child = supervisor.start(program("a", "serve"))
     await supervisor.wait_ready(["a"], timeout_s=30)
     await supervisor.stop(["a"])
-    assert ears.heard("a", "drained")
+    assert log.matching("a", "drained")
     assert child.pid is None
-    assert not ears.heard("up", "restarting in")
+    assert not log.matching("up", "restarting in")
 
 
-async def test_a_program_that_ignores_the_stop_is_killed_after_its_grace(
-    supervisor: Supervisor, program: MakeProgram, ears: Ears
+async def test_a_program_that_ignores_sigterm_is_killed_after_its_grace_period(
+    supervisor: Supervisor, program: MakeProgram, log: LogRecorder
 ) -> None:
     child = supervisor.start(program("a", "stubborn", grace_s=0.2))
     await supervisor.wait_ready(["a"], timeout_s=30)
     await supervisor.stop(["a"])
     assert child.pid is None
-    assert ears.heard("up", "a did not stop within 0.2 s and was killed")
+    assert log.matching("up", "a did not stop within 0.2 s and was killed")
 
 
-async def test_the_end_at_once_does_not_wait_for_a_grace(
+async def test_kill_now_does_not_wait_for_the_grace_period(
     supervisor: Supervisor, program: MakeProgram
 ) -> None:
     supervisor.start(program("a", "stubborn", grace_s=60))
@@ -109,16 +113,16 @@ async def test_the_end_at_once_does_not_wait_for_a_grace(
         await stop
 
 
-async def test_a_stop_ends_the_pause_of_a_crashed_program(ears: Ears, program: MakeProgram) -> None:
-    supervisor = Supervisor(on_line=ears.hear, backoff=lambda: Backoff(first_s=60, longest_s=60))
+async def test_a_stop_interrupts_the_back_off(log: LogRecorder, program: MakeProgram) -> None:
+    supervisor = Supervisor(on_line=log.record, backoff=lambda: Backoff(first_s=60, longest_s=60))
     supervisor.start(program("a", "crash"))
-    await ears.wait_for("up", "restarting in 60 s")
+    await log.wait_for("up", "restarting in 60 s")
     async with asyncio.timeout(20):
         await supervisor.stop(["a"])
 
 
-async def test_a_line_without_an_end_is_not_held_back_for_ever(
-    supervisor: Supervisor, tmp_path: Path, ears: Ears
+async def test_a_long_line_without_an_end_is_split(
+    supervisor: Supervisor, tmp_path: Path, log: LogRecorder
 ) -> None:
     script = "import sys; sys.stdout.write('x' * 3_000_000); sys.stdout.flush(); sys.exit(2)"
     program = Program(
@@ -131,21 +135,21 @@ async def test_a_line_without_an_end_is_not_held_back_for_ever(
     supervisor.start(program)
     with pytest.raises(ProgramFailed):
         await supervisor.failure()
-    pieces = ears.heard("a", "x")
+    pieces = log.matching("a", "x")
     assert len(pieces) > 1
     assert sum(len(line.message) for line in pieces) == 3_000_000
 
 
-async def test_a_program_that_is_not_there_says_so(
-    supervisor: Supervisor, tmp_path: Path, ears: Ears
+async def test_a_missing_program_is_reported(
+    supervisor: Supervisor, tmp_path: Path, log: LogRecorder
 ) -> None:
     supervisor.start(Program(name="a", argv=("/no/such/program",), env={}, cwd=str(tmp_path)))
-    await ears.wait_for("a", "cannot run /no/such/program: No such file or directory")
-    await ears.wait_for("up", "a exited with exit code 127")
+    await log.wait_for("a", "cannot run /no/such/program: No such file or directory")
+    await log.wait_for("up", "a exited with exit code 127")
 
 
 async def test_a_cancelled_loop_leaves_no_program(
-    ears: Ears,
+    log: LogRecorder,
     program: MakeProgram,
 ) -> None:
     started: list[int] = []
@@ -153,7 +157,7 @@ async def test_a_cancelled_loop_leaves_no_program(
     def note(line: LogLine, _raw: bytes) -> None:
         if line.message == "ready" and isinstance(pid := line.fields["pid"], int):
             started.append(pid)
-        ears.hear(line)
+        log.record(line)
 
     supervisor = Supervisor(on_line=note)
     supervisor.start(program("a", "stubborn"))
@@ -163,3 +167,16 @@ async def test_a_cancelled_loop_leaves_no_program(
         if task.get_name() == "a":
             task.cancel()
     await eventually(lambda: start_ticks(started[0]) is None)
+
+
+def test_the_back_off_doubles_up_to_its_maximum() -> None:
+    backoff = Backoff()
+    assert [backoff.after(0.1) for _ in range(8)] == [0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 10.0, 10.0]
+
+
+def test_the_back_off_starts_over_after_a_long_uptime() -> None:
+    backoff = Backoff()
+    for _ in range(4):
+        backoff.after(1.0)
+    assert backoff.after(30.0) == 0.2
+    assert backoff.after(29.9) == 0.4

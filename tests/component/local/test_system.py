@@ -4,7 +4,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from local_standins import Ears, behaving
+from local_fakes import LogRecorder, fake_service
 
 from muster_bus import Bus, BusSettings
 from muster_events.catalogue import STREAMS
@@ -24,8 +24,10 @@ def endpoints_of(data: Path) -> Endpoints:
     return endpoints
 
 
-async def test_everything_is_there_when_the_system_is_ready(tmp_path: Path, standins: Command) -> None:
-    async with LocalSystem(tmp_path, command=standins) as system:
+async def test_a_ready_system_has_all_services_streams_and_endpoints(
+    tmp_path: Path, fake_command: Command
+) -> None:
+    async with LocalSystem(tmp_path, command=fake_command) as system:
         assert tuple(system.services) == SERVICES
         endpoints = endpoints_of(tmp_path)
         assert endpoints.pid == os.getpid()
@@ -41,20 +43,22 @@ async def test_everything_is_there_when_the_system_is_ready(tmp_path: Path, stan
     assert read_endpoints(tmp_path / "endpoints.json") is None
 
 
-async def test_services_stop_first_and_the_broker_last(tmp_path: Path, standins: Command, ears: Ears) -> None:
-    async with LocalSystem(tmp_path, command=standins, listener=ears.hear):
-        ears.lines.clear()
+async def test_services_stop_first_and_the_broker_last(
+    tmp_path: Path, fake_command: Command, log: LogRecorder
+) -> None:
+    async with LocalSystem(tmp_path, command=fake_command, listener=log.record):
+        log.lines.clear()
     ends = [
         line.source
-        for line in ears.lines
+        for line in log.lines
         if line.message == "drained" or (line.source == "broker" and "Exiting" in line.message)
     ]
     assert set(ends[:6]) == set(SERVICES)
     assert ends[6:] == ["sink", "broker"]
 
 
-async def test_a_restart_keeps_addresses_and_events(tmp_path: Path, standins: Command) -> None:
-    system = LocalSystem(tmp_path, command=standins)
+async def test_a_restart_keeps_addresses_and_events(tmp_path: Path, fake_command: Command) -> None:
+    system = LocalSystem(tmp_path, command=fake_command)
     await system.start()
     address, url, metrics = system.address, system.bus_url, system.metrics
     await system.stop()
@@ -63,21 +67,21 @@ async def test_a_restart_keeps_addresses_and_events(tmp_path: Path, standins: Co
         assert (system.address, system.bus_url, system.metrics) == (address, url, metrics)
 
 
-async def test_a_killed_service_comes_back_at_the_same_address(
-    tmp_path: Path, standins: Command, ears: Ears
+async def test_a_killed_service_restarts_at_the_same_address(
+    tmp_path: Path, fake_command: Command, log: LogRecorder
 ) -> None:
-    async with LocalSystem(tmp_path, command=standins, listener=ears.hear) as system:
+    async with LocalSystem(tmp_path, command=fake_command, listener=log.record) as system:
         killed = system.kill("scheduler")
         await system.wait_ready()
         assert system.services["scheduler"] != killed
         assert endpoints_of(tmp_path).services["scheduler"].pid == system.services["scheduler"]
-        first, second = ears.heard("scheduler", "ready")
+        first, second = log.matching("scheduler", "ready")
         assert first.fields["address"] == second.fields["address"]
         assert "scheduler was killed by SIGKILL" in system.log_text()
 
 
-async def test_after_a_kill_of_everything_everything_comes_back(tmp_path: Path, standins: Command) -> None:
-    async with LocalSystem(tmp_path, command=standins) as system:
+async def test_all_programs_restart_after_a_kill_of_all(tmp_path: Path, fake_command: Command) -> None:
+    async with LocalSystem(tmp_path, command=fake_command) as system:
         url = system.bus_url
         killed = system.kill_all()
         assert set(killed) == {*SERVICES, "broker"}
@@ -89,30 +93,32 @@ async def test_after_a_kill_of_everything_everything_comes_back(tmp_path: Path, 
         await bus.close()
 
 
-async def test_further_copies_have_addresses_of_their_own(tmp_path: Path, standins: Command) -> None:
+async def test_every_instance_has_its_own_addresses(tmp_path: Path, fake_command: Command) -> None:
     options = LocalOptions(instances={"scheduler": 2, "gateway": 2})
-    async with LocalSystem(tmp_path, options, command=standins) as system:
+    async with LocalSystem(tmp_path, options, command=fake_command) as system:
         assert {"scheduler", "scheduler-2", "gateway-2"} < set(system.services)
         places = [service.grpc for service in endpoints_of(tmp_path).services.values()]
         assert len(set(places)) == len(places) == 8
 
 
-async def test_a_service_that_refuses_its_settings_ends_the_start(tmp_path: Path, standins: Command) -> None:
+async def test_a_service_that_refuses_its_settings_ends_the_start(
+    tmp_path: Path, fake_command: Command
+) -> None:
     def command(module: str) -> tuple[str, ...]:
-        return behaving("refuse") if module == "muster_scaler" else standins(module)
+        return fake_service("refuse") if module == "muster_scaler" else fake_command(module)
 
     with pytest.raises(ProgramFailed, match="scaler refused to start"):
         async with LocalSystem(tmp_path, command=command):
             raise AssertionError("it started")
-    async with LocalSystem(tmp_path, command=standins):
+    async with LocalSystem(tmp_path, command=fake_command):
         pass
 
 
-async def test_a_second_system_on_the_same_folder_is_refused_and_harms_nothing(
-    tmp_path: Path, standins: Command
+async def test_a_second_system_with_the_same_directory_is_refused(
+    tmp_path: Path, fake_command: Command
 ) -> None:
-    async with LocalSystem(tmp_path, command=standins) as system:
-        other = LocalSystem(tmp_path, command=standins)
+    async with LocalSystem(tmp_path, command=fake_command) as system:
+        other = LocalSystem(tmp_path, command=fake_command)
         with pytest.raises(DirectoryInUse, match=f"pid {os.getpid()}"):
             await other.start()
         await other.stop()
@@ -121,8 +127,8 @@ async def test_a_second_system_on_the_same_folder_is_refused_and_harms_nothing(
         assert endpoints_of(tmp_path).services["gateway"].pid == system.services["gateway"]
 
 
-async def test_a_wipe_forgets_the_events(tmp_path: Path, standins: Command) -> None:
-    async with LocalSystem(tmp_path, command=standins) as system:
+async def test_a_wipe_removes_events_and_keeps_ports(tmp_path: Path, fake_command: Command) -> None:
+    async with LocalSystem(tmp_path, command=fake_command) as system:
         address = system.address
     assert (tmp_path / "broker" / "store").exists()
     assert await system.wipe() == 0
@@ -131,8 +137,8 @@ async def test_a_wipe_forgets_the_events(tmp_path: Path, standins: Command) -> N
         assert system.address == address
 
 
-async def test_the_end_at_once_leaves_nothing(tmp_path: Path) -> None:
-    async with LocalSystem(tmp_path, command=lambda _: behaving("stubborn")) as system:
+async def test_kill_now_leaves_no_process(tmp_path: Path) -> None:
+    async with LocalSystem(tmp_path, command=lambda _: fake_service("stubborn")) as system:
         pids = list(system.services.values())
         os.kill(pids[0], signal.SIGTERM)
         system.kill_now()

@@ -15,11 +15,11 @@ from muster_local.directory import start_ticks
 from muster_local.endpoints import Endpoints, read_endpoints
 from muster_testing.conditions import eventually
 
-UPPING = Path(__file__).with_name("upping.py")
+UP_PROCESS = Path(__file__).with_name("up_process.py")
 
 
-class UpSession:
-    """A `muster up` in a process of its own, as at a terminal."""
+class UpProcess:
+    """A `muster up` in a process of its own."""
 
     def __init__(self, popen: subprocess.Popen[str], data: Path) -> None:
         self.popen = popen
@@ -46,22 +46,22 @@ class UpSession:
 
 
 @contextmanager
-def muster_up(data: Path, behaviour: str = "serve", *arguments: str) -> Generator[UpSession]:
+def muster_up(data: Path, behaviour: str = "serve", *arguments: str) -> Generator[UpProcess]:
     popen = subprocess.Popen(
-        [sys.executable, str(UPPING), str(data), behaviour, *arguments],
+        [sys.executable, str(UP_PROCESS), str(data), behaviour, *arguments],
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         text=True,
     )
     with popen:
         try:
-            yield UpSession(popen, data)
+            yield UpProcess(popen, data)
         finally:
             popen.kill()
 
 
 @pytest.mark.parametrize("signum", [signal.SIGINT, signal.SIGTERM])
-def test_it_says_when_it_is_ready_where_everything_is_and_stops_cleanly(
+def test_the_summary_has_all_addresses_and_a_signal_stops_gracefully(
     tmp_path: Path, signum: signal.Signals
 ) -> None:
     with muster_up(tmp_path) as running:
@@ -90,7 +90,7 @@ def test_a_second_signal_stops_at_once(tmp_path: Path) -> None:
     assert "was killed" not in running.text
 
 
-def test_a_signal_during_the_start_stops_what_has_started(tmp_path: Path) -> None:
+def test_a_signal_during_the_start_stops_the_started_programs(tmp_path: Path) -> None:
     with muster_up(tmp_path, "stubborn") as running:
         running.read_until("scheduler")
         running.popen.send_signal(signal.SIGINT)
@@ -99,7 +99,7 @@ def test_a_signal_during_the_start_stops_what_has_started(tmp_path: Path) -> Non
         assert running.end() == 0
 
 
-def test_bad_settings_of_a_service_are_shown_and_stop_everything(tmp_path: Path) -> None:
+def test_invalid_settings_of_a_service_are_shown_and_stop_the_system(tmp_path: Path) -> None:
     with muster_up(tmp_path, "refuse") as running:
         assert running.end() == 1
     assert "refused to start (exit code 2)" in running.text
@@ -107,16 +107,7 @@ def test_bad_settings_of_a_service_are_shown_and_stop_everything(tmp_path: Path)
     assert read_endpoints(tmp_path / "endpoints.json") is None
 
 
-def test_a_second_one_on_the_same_folder_is_told_of_the_first(tmp_path: Path) -> None:
-    with muster_up(tmp_path) as first:
-        first.read_until("Next: ")
-        with muster_up(tmp_path) as second:
-            assert second.end() == 1
-        assert f"is in use by another `muster up` (pid {first.popen.pid})" in second.text
-        assert first.popen.poll() is None
-
-
-def test_a_taken_port_is_told(tmp_path: Path) -> None:
+def test_a_gateway_port_in_use_is_reported(tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = str(server.getsockname()[1])
         with muster_up(tmp_path, "serve", port) as running:
@@ -124,7 +115,7 @@ def test_a_taken_port_is_told(tmp_path: Path) -> None:
     assert f"port {port} is in use by another program" in running.text
 
 
-async def test_services_and_broker_die_with_a_killed_up_and_the_next_one_starts(tmp_path: Path) -> None:
+async def test_all_programs_die_with_a_killed_up_and_the_next_up_starts(tmp_path: Path) -> None:
     with muster_up(tmp_path, "stubborn") as running:
         running.read_until("Next: ")
         endpoints = running.endpoints()
@@ -138,7 +129,7 @@ async def test_services_and_broker_die_with_a_killed_up_and_the_next_one_starts(
         assert again.end() == 0
 
 
-def test_an_up_whose_reader_went_away_goes_on_and_stops_cleanly(tmp_path: Path) -> None:
+def test_up_continues_when_its_output_is_closed(tmp_path: Path) -> None:
     with muster_up(tmp_path) as running:
         running.read_until("Next: ")
         pid = running.endpoints().services["gateway"].pid or 0

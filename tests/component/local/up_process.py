@@ -1,4 +1,4 @@
-"""Runs `muster up` with stand-ins for the services: `upping.py FOLDER BEHAVIOUR [PORT]`."""
+"""Runs `muster up` with fake services: `up_process.py DIRECTORY BEHAVIOUR [PORT]`."""
 
 import asyncio
 import sys
@@ -6,7 +6,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from local_standins import behaving
+from local_fakes import fake_service
 
 from muster_local.system import LocalOptions
 from muster_local.up import UpOptions, run_up
@@ -14,7 +14,7 @@ from muster_local.up import UpOptions, run_up
 
 def main(root: str, behaviour: str, port: str = "0") -> int:
     options = UpOptions(data=Path(root), system=LocalOptions(port=int(port), nodes=("n1:cpu=4",)))
-    return asyncio.run(run_up(options, command=lambda _: behaving(behaviour)))
+    return asyncio.run(run_up(options, command=lambda _: fake_service(behaviour)))
 
 
 if __name__ == "__main__":

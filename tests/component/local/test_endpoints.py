@@ -14,7 +14,7 @@ def test_ports_are_kept_across_restarts(tmp_path: Path) -> None:
     assert assign_ports(["b"], file=tmp_path / "ports.json") == {"b": first["b"]}
 
 
-def test_a_port_that_was_taken_meanwhile_is_drawn_anew(tmp_path: Path) -> None:
+def test_a_port_taken_by_another_program_is_replaced(tmp_path: Path) -> None:
     file = tmp_path / "ports.json"
     first = assign_ports(["a", "b"], file=file)
     with socket.create_server(("127.0.0.1", first["a"])):
@@ -25,12 +25,12 @@ def test_a_port_that_was_taken_meanwhile_is_drawn_anew(tmp_path: Path) -> None:
     assert assign_ports(["a"], file=file) == {"a": second["a"]}
 
 
-def test_an_unreadable_file_is_as_good_as_none(tmp_path: Path) -> None:
+def test_an_unreadable_ports_file_is_ignored(tmp_path: Path) -> None:
     (tmp_path / "ports.json").write_text("{")
     assert set(assign_ports(["a"], file=tmp_path / "ports.json")) == {"a"}
 
 
-async def test_a_port_that_must_be_free_is_waited_for_briefly_and_then_refused() -> None:
+async def test_a_required_port_in_use_is_refused_after_a_timeout() -> None:
     with socket.create_server(("127.0.0.1", 0)) as server:
         port = server.getsockname()[1]
         with pytest.raises(PortTaken, match=f"port {port} is in use by another program: .* --port"):

@@ -1,4 +1,4 @@
-"""Watches and webhooks go on through the death of whoever serves them: no gap, nothing told twice."""
+"""Watches and webhooks continue after kills of the services behind them, without gaps and without repetitions."""
 
 from __future__ import annotations
 
@@ -35,16 +35,16 @@ async def follow(muster: AsyncClient, job_id: str) -> list[Job]:
     return [seen async for seen in muster.watch(job_id)]
 
 
-async def kill_in_turn(system: LocalSystem, news: Callable[[], int]) -> None:
-    """Each service dies twice, each time after the watch of all jobs has told something more."""
+async def kill_in_turn(system: LocalSystem, count: Callable[[], int]) -> None:
+    """Kill each service twice, each time after the watch of all jobs returned something new."""
     for service in SERVING * 2:
-        before = news()
-        await eventually(lambda before=before: news() > before, timeout_s=40)
+        before = count()
+        await eventually(lambda before=before: count() > before, timeout_s=40)
         system.kill(service)
 
 
 @pytest.mark.timeout(170)
-async def test_watches_survive_the_gateway_and_the_tracker_without_a_gap_or_a_repetition(
+async def test_watches_have_no_gaps_or_repetitions_though_services_are_killed(
     launch: Launcher, connect: Connect
 ) -> None:
     async with launch(nodes=("n1:cpu=2",)) as system, connect(system) as muster:
@@ -63,7 +63,7 @@ async def test_watches_survive_the_gateway_and_the_tracker_without_a_gap_or_a_re
         followed = await asyncio.gather(*(follow(muster, job_id) for job_id in ids))
         await killing
         await system.wait_ready()
-        await eventually(lambda: all(is_over(all_seen[job_id]) for job_id in ids))
+        await eventually(lambda: all(has_succeeded(all_seen[job_id]) for job_id in ids))
         watching_all.cancel()
         final = [await muster.get(job_id) for job_id in ids]
 
@@ -79,12 +79,12 @@ async def test_watches_survive_the_gateway_and_the_tracker_without_a_gap_or_a_re
         assert sequences == sorted(set(sequences))
 
 
-def is_over(seen: list[Job]) -> bool:
+def has_succeeded(seen: list[Job]) -> bool:
     return bool(seen) and seen[-1].status.phase == job_pb2.PHASE_SUCCEEDED
 
 
 @pytest.mark.timeout(170)
-async def test_a_receiver_is_told_the_whole_way_of_every_job_while_the_tracker_is_killed(
+async def test_webhooks_report_every_phase_though_status_tracker_is_killed(
     launch: Launcher, connect: Connect, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     secret = tmp_path / "secret"
@@ -104,9 +104,9 @@ async def test_a_receiver_is_told_the_whole_way_of_every_job_while_the_tracker_i
                 lambda: all("Succeeded" in hook.phases_of(job_id) for job_id in (first, second)), timeout_s=30
             )
 
-    way = ["Submitted", "Queued", "Placed", "Launching", "Running", "Succeeded"]
+    phases = ["Submitted", "Queued", "Placed", "Launching", "Running", "Succeeded"]
     for job_id in (first, second):
-        told = {received.id: received.phase for received in hook.taken() if received.job == job_id}
-        # A quick replica may be told of as placed and running at once.
-        assert list(told.values()) == [phase for phase in way if phase in told.values()]
-        assert {"Submitted", "Queued", "Placed", "Running", "Succeeded"} <= set(told.values())
+        reported = {received.id: received.phase for received in hook.taken() if received.job == job_id}
+        # A fast replica may be reported as placed and running at once.
+        assert list(reported.values()) == [phase for phase in phases if phase in reported.values()]
+        assert {"Submitted", "Queued", "Placed", "Running", "Succeeded"} <= set(reported.values())

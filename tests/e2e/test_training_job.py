@@ -1,4 +1,4 @@
-"""A real training job, from the document that its user already has to its trace."""
+"""A real training job, from an existing TFJob document to its trace."""
 
 from __future__ import annotations
 
@@ -6,15 +6,13 @@ import asyncio
 import json
 import re
 import urllib.request
-from pathlib import Path
 
-from harness import Connect, Launcher
+from harness import ROOT, Connect, Launcher, output_of
 
-from muster import AsyncClient, Job
+from muster import Job
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 
-ROOT = Path(__file__).resolve().parents[2]
 SERVICES = {"gateway", "spec-validator", "scheduler", "pod-launcher", "scaler", "status-tracker"}
 SPANS = {
     "SubmitJob",
@@ -30,12 +28,12 @@ SPANS = {
 } | {f"running worker-{index}" for index in range(4)}
 
 
-async def test_a_tfjob_trains_grows_and_tells_its_whole_story(launch: Launcher, connect: Connect) -> None:
+async def test_a_tfjob_trains_grows_and_has_a_complete_trace(launch: Launcher, connect: Connect) -> None:
     document = (ROOT / "examples/digits/tfjob.yaml").read_text().replace("20000", "9000")
     async with launch(nodes=("n1:cpu=2", "n2:cpu=2"), idle_period_s=3) as system, connect(system) as muster:
         (submitted,) = await muster.submit(document)
         job = await muster.wait(submitted.job_id)
-        logs = await read_logs(muster, submitted.job_id)
+        logs = await output_of(muster, submitted.job_id)
         spans = await spans_of(f"{system.trace_query_url}/api/v3/traces/{submitted.trace_id}")
 
     assert job.status.phase == job_pb2.PHASE_SUCCEEDED, job.status
@@ -54,7 +52,7 @@ def assert_it_grew(job: Job) -> None:
     assert job.status.attempt == 1
     by_name = {replica.name: replica for replica in job.status.replicas}
     assert {f"digits-worker-{index}" for index in range(4)} | {"digits-ps-0"} == set(by_name)
-    # Growth touches nobody: those that ran before it were started once and never again.
+    # A resize does not restart the other replicas.
     assert all(replica.restart == 0 for replica in by_name.values())
     assert by_name["digits-worker-0"].generation == 1
     assert by_name["digits-worker-3"].generation == 2
@@ -68,12 +66,8 @@ def assert_one_tree(spans: list[dict[str, str]]) -> None:
     assert len(ids) == len(spans)
 
 
-async def read_logs(muster: AsyncClient, job_id: str) -> str:
-    return b"".join([chunk.data async for chunk in muster.logs(job_id)]).decode()
-
-
 async def spans_of(url: str) -> list[dict[str, str]]:
-    """The spans of a trace once every service has sent those that it must have; each sends its own when it likes."""
+    """Return the spans of a trace once all expected spans are there; each service sends its own with a delay."""
     async with asyncio.timeout(20):
         while True:
             spans = await asyncio.to_thread(_fetch, url)

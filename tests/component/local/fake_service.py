@@ -1,7 +1,7 @@
-"""Stands in for a service: says that it is ready, and behaves as its first argument says.
+"""A fake service, which logs that it is ready; its first argument is its behaviour.
 
-serve: until SIGTERM. stubborn: ignores SIGTERM. crash: ends at once with exit code 1. refuse: ends with exit code 2.
-parent FILE: starts a process in a session of its own, writes its pid to FILE, and serves.
+serve: runs until SIGTERM. stubborn: ignores SIGTERM. crash: exits with code 1. refuse: exits with code 2.
+parent FILE: starts a process in another session, writes its pid to FILE, and serves.
 """
 
 import json
@@ -13,7 +13,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 
-def say(message: str, **fields: object) -> None:
+def log(message: str, **fields: object) -> None:
     line = {"ts": datetime.now(UTC).isoformat(), "level": "info", "msg": message, **fields}
     sys.stderr.write(json.dumps(line) + "\n")
     sys.stderr.flush()
@@ -33,12 +33,12 @@ def main(behaviour: str, *arguments: str) -> int:
             ["/bin/sleep", "60"], start_new_session=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
         )
         Path(arguments[0]).write_text(str(detached.pid))
-    say("ready", pid=os.getpid(), address=os.environ.get("MUSTER_GRPC_ADDRESS", ""))
+    log("ready", pid=os.getpid(), address=os.environ.get("MUSTER_GRPC_ADDRESS", ""))
     while True:
         signal.sigwait(stops)
         if behaviour != "stubborn":
             break
-    say("drained")
+    log("drained")
     return 0
 
 

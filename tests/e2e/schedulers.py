@@ -1,4 +1,4 @@
-"""Schedulers that a test starts, stops and kills, and what the stream says of them afterwards."""
+"""Scheduler processes that a test starts, stops and kills, and checks of what they wrote to the stream."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from muster_events.codec import SOURCE, read_job_event
 from muster_events.subjects import JOB_EVENTS, LEADERS, leader_subject
 
 POOL = "local"
-_NURSERY = Path(__file__).with_name("scheduler_nursery.py")
+_FORK_SERVER = Path(__file__).with_name("scheduler_fork_server.py")
 _FENCE = "Nats-Expected-Last-Subject-Sequence"
-_LOOK_S = 0.02
+_POLL_S = 0.02
 
 
 class _Epoch(msgspec.Struct):
@@ -31,11 +31,11 @@ class _Epoch(msgspec.Struct):
 
 
 class Schedulers:
-    """Real schedulers of one pool, each a process of its own; ``alive`` has their process ids by instance."""
+    """Scheduler processes of one pool; ``alive`` has their process ids by instance."""
 
-    def __init__(self, nursery: asyncio.subprocess.Process, folder: Path, bus: Bus) -> None:
+    def __init__(self, fork_server: asyncio.subprocess.Process, folder: Path, bus: Bus) -> None:
         self.alive: dict[str, int] = {}
-        self._nursery = nursery
+        self._fork_server = fork_server
         self._folder = folder
         self._bus = bus
 
@@ -44,28 +44,28 @@ class Schedulers:
     async def of(
         cls, bus: Bus, bus_url: str, folder: Path, *, lease_s: int = 3
     ) -> AsyncGenerator[Schedulers]:
-        """A place to start them in; none of them is left afterwards."""
+        """Return the schedulers of a pool, none started yet; all are killed at the end of the block."""
         own = {name: value for name, value in os.environ.items() if not name.startswith(("MUSTER_", "OTEL_"))}
         own |= {"MUSTER_BUS_URL": bus_url, "MUSTER_LEASE_SECONDS": str(lease_s)}
-        nursery = await asyncio.create_subprocess_exec(
+        fork_server = await asyncio.create_subprocess_exec(
             sys.executable,
-            str(_NURSERY),
+            str(_FORK_SERVER),
             stdin=asyncio.subprocess.PIPE,
             stdout=asyncio.subprocess.PIPE,
             env=own,
         )
-        schedulers = cls(nursery, folder, bus)
+        schedulers = cls(fork_server, folder, bus)
         try:
             yield schedulers
         finally:
             for instance in list(schedulers.alive):
                 schedulers.kill(instance)
-            nursery.kill()
-            await nursery.wait()
+            fork_server.kill()
+            await fork_server.wait()
 
     async def start(self, *instances: str) -> None:
-        """Start schedulers of these names; they stand for election in their own time."""
-        stdin, stdout = self._nursery.stdin, self._nursery.stdout
+        """Start schedulers; they become candidates a moment later."""
+        stdin, stdout = self._fork_server.stdin, self._fork_server.stdout
         assert stdin is not None
         assert stdout is not None
         for instance in instances:
@@ -74,57 +74,57 @@ class Schedulers:
                 self.alive[instance] = int(await stdout.readline())
 
     def kill(self, instance: str) -> None:
-        """End it with SIGKILL."""
+        """Kill the scheduler with SIGKILL."""
         with suppress(ProcessLookupError):
             os.kill(self.alive.pop(instance), signal.SIGKILL)
 
     def stop(self, instance: str) -> None:
-        """Stop it in its tracks."""
+        """Stop its threads with SIGSTOP."""
         os.kill(self.alive[instance], signal.SIGSTOP)
 
     def resume(self, instance: str) -> None:
-        """Let it go on."""
+        """Continue a stopped scheduler."""
         os.kill(self.alive[instance], signal.SIGCONT)
 
     def log_of(self, instance: str) -> str:
-        """What it has logged so far."""
+        """Return its log so far."""
         file = self._folder / f"{instance}.log"
         return file.read_text(errors="replace") if file.exists() else ""
 
     async def leader(self) -> str:
-        """Who raised the epoch last; empty where nobody ever did."""
+        """Return the instance with the highest epoch; empty without any epoch."""
         last = await self._bus.last(JOBS_STREAM, leader_subject(POOL))
         return msgspec.json.decode(last.data, type=_Epoch).instance if last else ""
 
-    async def until_leads(self, *instances: str, within_s: float = 60) -> str:
-        """Wait until one of these leads; which one."""
+    async def wait_until_leads(self, *instances: str, within_s: float = 60) -> str:
+        """Wait until one of these leads; return it."""
         async with asyncio.timeout(within_s):
             while (leader := await self.leader()) not in instances:
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
         return leader
 
 
 def node(name: str, *, gpu: int = 8) -> Node:
-    """A node of so many GPUs, and of CPU enough."""
+    """Return a node with these GPUs and many CPUs."""
     return Node(name=name, allocatable=Resources(cpu=64_000, gpu=gpu * 1000))
 
 
 def gang(name: str, *, replicas: int, gpu: int = 1) -> Job:
-    """A rigid gang of workers."""
+    """Return a rigid gang of workers."""
     template = Template(requests=Resources(cpu=1000, gpu=gpu * 1000))
     role = Role(name="worker", min=replicas, replicas=replicas, max=replicas, template=template)
     return Job(name=name, format="native", roles=(role,))
 
 
 async def history(bus: Bus) -> list[Incoming]:
-    """Everything that happened to jobs and every epoch, in total order."""
+    """Return all events of jobs and all epochs, in total order."""
     last = await bus.last_sequence(JOBS_STREAM)
     stretch = StreamRange(stream=JOBS_STREAM, filters=[JOB_EVENTS, LEADERS], after=0, through=last)
     return [incoming async for chunk in read_range(bus, stretch) for incoming in chunk]
 
 
 def assert_only_leaders_wrote(messages: Iterable[Incoming]) -> int:
-    """Every decision carries the epoch that was the highest when it was stored; answers how many epochs there were."""
+    """Check that every decision has the highest epoch at its time; return the number of epochs."""
     epoch = epochs = 0
     for incoming in messages:
         if incoming.subject == leader_subject(POOL):
@@ -137,8 +137,8 @@ def assert_only_leaders_wrote(messages: Iterable[Incoming]) -> int:
     return epochs
 
 
-def refold(messages: Iterable[Incoming], nodes: Iterable[Node]) -> PoolState:
-    """The pool after the whole history. At every single event nothing was held twice, and no gang stood in part."""
+def replay(messages: Iterable[Incoming], nodes: Iterable[Node]) -> PoolState:
+    """Return the pool after all messages. After every event no resource is allocated twice and no gang in part."""
     pool = PoolState(pool=POOL)
     for one in nodes:
         pool.observe_node(events.NodeChanged(pool=POOL, node=one))

@@ -1,6 +1,7 @@
-"""What really runs, by the kernel's table of processes, beside what is told of it.
+"""Compares the status of jobs with the kernel's table of processes.
 
-A replica runs as long as the process that leads its group does: the one with the pid *and* the start that its shim wrote down.
+A replica runs as long as the leader of its process group: the process with the pid *and* the start time that its shim
+recorded.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from muster_rpc.v1 import job_pb2
 from muster_runtimes import ReplicaId
 from muster_runtimes.process import ShimState, StateDirectory, boot_id, read_state, stat
 
-_LOOK_S = 0.05
-_PATIENCE_S = 60
+_POLL_S = 0.05
+_TIMEOUT_S = 60
 
 _RANK = {
     job_pb2.REPLICA_STATE_PLACED: 0,
@@ -28,50 +29,48 @@ _RANK = {
 _ENDED = 3
 
 
-class Witness:
-    """Follows jobs as they are told, and looks at their processes meanwhile; ``looks`` is how often it has looked."""
+class ProcessMonitor:
+    """Follows the status of jobs and checks their processes meanwhile; ``looks`` counts the checks."""
 
     def __init__(self, muster: AsyncClient, root: Path) -> None:
         self._muster = muster
         self._layout = StateDirectory(root)
         self._boot = boot_id()
         self._latest: dict[str, Job] = {}
-        self._news = asyncio.Event()
         self.looks = 0
         self.begun: set[ReplicaId] = set()
 
     async def follow(self, job_id: str) -> None:
-        """Follow a job until it is over. Raises ``AssertionError`` where what is told goes backwards."""
+        """Follow a job until it has ended. Raises ``AssertionError`` if its status goes back."""
         states: list[Job] = []
         async for seen in self._muster.watch(job_id):
             states.append(seen)
             self._latest[job_id] = seen
-            self._news.set()
         for earlier, later in itertools.pairwise(states):
             _check_order(earlier, later)
 
     async def watch_processes(self) -> None:
-        """Look again and again. Raises ``AssertionError`` where a replica is told running that never began, or ended while it runs."""
+        """Check repeatedly. Raises ``AssertionError`` if a replica is reported running before its start, or ended before its end."""
         while True:
             self._look()
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
     async def agrees(self, job_id: str, *, running: int) -> Job:
-        """The job as soon as ``running`` replicas of it run, both by what is told and by what is there, and the same ones."""
-        async with asyncio.timeout(_PATIENCE_S):
+        """Return the job once ``running`` replicas run, the same by status and by process."""
+        async with asyncio.timeout(_TIMEOUT_S):
             while True:
-                told = self._told(job_id, job_pb2.REPLICA_STATE_RUNNING)
-                if len(told) == running and told == self._alive(job_id):
+                reported = self._reported(job_id, job_pb2.REPLICA_STATE_RUNNING)
+                if len(reported) == running and reported == self._alive(job_id):
                     return self._latest[job_id]
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
     def _look(self) -> None:
-        # What is told first: what is there may only be further on.
-        told = {job_id: (self._running(job_id), self._ended(job_id)) for job_id in self._latest}
-        for job_id, (running, ended) in told.items():
+        # The status is read first, because the processes may only be further on.
+        reported = {job_id: (self._running(job_id), self._ended(job_id)) for job_id in self._latest}
+        for job_id, (running, ended) in reported.items():
             alive = self._alive(job_id)
-            assert not ended & alive, f"told ended, and runs: {ended & alive}"
-            assert running <= self.begun, f"told running, and never began: {running - self.begun}"
+            assert not ended & alive, f"reported ended, and runs: {ended & alive}"
+            assert running <= self.begun, f"reported running, and never began: {running - self.begun}"
         self.looks += 1
 
     def _alive(self, job_id: str) -> set[ReplicaId]:
@@ -80,11 +79,11 @@ class Witness:
             state = read_state(self._layout.replica(replica))
             if state is not None and state.pid:
                 self.begun.add(replica)
-                if self._lives(state):
+                if self._is_alive(state):
                     found.add(replica)
         return found
 
-    def _lives(self, state: ShimState) -> bool:
+    def _is_alive(self, state: ShimState) -> bool:
         process = stat(state.pid)
         return (
             state.boot == self._boot
@@ -94,10 +93,10 @@ class Witness:
         )
 
     def _running(self, job_id: str) -> set[ReplicaId]:
-        return self._told(job_id, job_pb2.REPLICA_STATE_RUNNING)
+        return self._reported(job_id, job_pb2.REPLICA_STATE_RUNNING)
 
     def _ended(self, job_id: str) -> set[ReplicaId]:
-        return self._told(
+        return self._reported(
             job_id,
             job_pb2.REPLICA_STATE_EXITED,
             job_pb2.REPLICA_STATE_REJECTED,
@@ -105,18 +104,18 @@ class Witness:
             job_pb2.REPLICA_STATE_REMOVED,
         )
 
-    def _told(self, job_id: str, *states: job_pb2.ReplicaState.ValueType) -> set[ReplicaId]:
+    def _reported(self, job_id: str, *states: job_pb2.ReplicaState.ValueType) -> set[ReplicaId]:
         job = self._latest.get(job_id)
         return {_id(job, one) for one in job.status.replicas if one.state in states} if job else set()
 
 
 @asynccontextmanager
-async def witnessed(system: LocalSystem, muster: AsyncClient) -> AsyncGenerator[Witness]:
-    """A witness that looks at what runs from now on."""
-    witness = Witness(muster, system.directory.replicas)
+async def monitored(system: LocalSystem, muster: AsyncClient) -> AsyncGenerator[ProcessMonitor]:
+    """Return a monitor that checks until the end of the block."""
+    monitor = ProcessMonitor(muster, system.directory.replicas)
     async with asyncio.TaskGroup() as tasks:
-        looking = tasks.create_task(witness.watch_processes())
-        yield witness
+        looking = tasks.create_task(monitor.watch_processes())
+        yield monitor
         looking.cancel()
 
 

@@ -1,4 +1,4 @@
-"""What the stream says of elastic jobs, event by event: what must hold of every membership, and how often one changed."""
+"""Invariants of elastic jobs in the event stream, checked event by event."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 
 
 async def read_history(bus: Bus) -> list[StoredEvent]:
-    """Everything that has happened to jobs, in total order."""
+    """Return all events of jobs, in total order."""
     last = await bus.last_sequence(JOBS_STREAM)
     stretch = StreamRange(stream=JOBS_STREAM, filters=[JOB_EVENTS], after=0, through=last)
     return [read_job_event(incoming) async for chunk in read_range(bus, stretch) for incoming in chunk]
 
 
-class ElasticHistory:
-    """Folds the events of a pool whose nodes have so many milli-CPU, and checks each that it takes in.
+class ResizeInvariants:
+    """Applies events to job records and checks the result, for a pool with these milli-CPU per node.
 
-    ``resizes`` has every change of size by job id.
+    ``resizes`` has the resizes by job id.
     """
 
     def __init__(self, nodes: Mapping[str, int]) -> None:
@@ -35,11 +35,11 @@ class ElasticHistory:
         self.resizes: dict[str, list[JobResized]] = defaultdict(list)
         self._nodes = nodes
 
-    def take(self, stored: StoredEvent) -> None:
-        """Fold one event.
+    def apply(self, stored: StoredEvent) -> None:
+        """Apply one event.
 
         Raises:
-            AssertionError: a size is out of bounds, a survivor is not who it was, or a node holds more than it has.
+            AssertionError: a size is out of bounds, another replica changed, or a node is overcommitted.
         """
         before = self.records.get(stored.job_id)
         transition = apply_event(before, stored)
@@ -52,30 +52,32 @@ class ElasticHistory:
         _assert_in_bounds(after)
         if before is not None:
             _assert_survivors_stay(before, after)
-        self._assert_room()
+        self._assert_capacity()
 
-    def _assert_room(self) -> None:
-        held: Counter[str] = Counter()
+    def _assert_capacity(self) -> None:
+        allocated: Counter[str] = Counter()
         for record in self.records.values():
             for replica in record.replicas:
                 role = record.job.role(replica.role) if record.job else None
                 if role is not None and not replica.ended:
-                    held[replica.node] += role.template.requests.cpu
-        assert all(amount <= self._nodes[node] for node, amount in held.items()), dict(held)
+                    allocated[replica.node] += role.template.requests.cpu
+        assert all(amount <= self._nodes[node] for node, amount in allocated.items()), dict(allocated)
 
 
 def _assert_in_bounds(record: JobRecord) -> None:
     if record.job is None or record.phase not in _ACTIVE:
         return
-    sizes = Counter(member.role for member in record.gang())
+    sizes = Counter(replica.role for replica in record.gang())
     for role in record.job.roles:
         assert role.min <= sizes[role.name] <= role.max, f"{record.name} has {dict(sizes)}"
 
 
 def _assert_survivors_stay(before: JobRecord, after: JobRecord) -> None:
-    stood = {member.key: member for member in before.gang()}
-    for member in after.gang():
-        was = stood.get(member.key)
+    earlier = {replica.key: replica for replica in before.gang()}
+    for replica in after.gang():
+        was = earlier.get(replica.key)
         if was is not None:
-            identity = (member.attempt, member.restart, member.generation, member.node)
-            assert identity == (was.attempt, was.restart, was.generation, was.node), f"{after.name}: {member}"
+            identity = (replica.attempt, replica.restart, replica.generation, replica.node)
+            assert identity == (was.attempt, was.restart, was.generation, was.node), (
+                f"{after.name}: {replica}"
+            )

@@ -1,4 +1,4 @@
-"""Runs a supervisor with two programs until it is killed: `supervising.py FOLDER`; says `up` when both are ready."""
+"""Runs a supervisor with three programs until it is killed, and prints their pids: `supervisor_process.py DIRECTORY`."""
 
 import asyncio
 import os
@@ -7,7 +7,7 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from local_standins import behaving
+from local_fakes import fake_service
 
 from muster_local.directory import DataDirectory
 from muster_local.processes import Program, Supervisor
@@ -24,7 +24,7 @@ async def main(root: str) -> None:
         ("keeper", ("stubborn",), (lock,)),
     ):
         supervisor.start(
-            Program(name=name, argv=behaving(*behaviour), env=dict(os.environ), cwd=root, kept_fds=fds)
+            Program(name=name, argv=fake_service(*behaviour), env=dict(os.environ), cwd=root, kept_fds=fds)
         )
     await supervisor.wait_ready(["plain", "parent", "keeper"], timeout_s=60)
     pids = [str(child.pid) for child in supervisor.children.values()]

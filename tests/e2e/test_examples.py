@@ -1,4 +1,4 @@
-"""The examples of what users already have, Polyaxon's files and Arena's scripts, run to their end where replicas are processes."""
+"""The Polyaxon and Arena examples run to their end with replicas as processes."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import os
 from pathlib import Path
 
 import pytest
-from harness import ROOT, Connect, Launcher
-from watching import when
+from harness import ROOT, Connect, Launcher, output_of, wait_for
 
 from muster_rpc.v1 import job_pb2
 
@@ -35,7 +34,7 @@ async def test_the_examples_that_end_succeed(launch: Launcher, connect: Connect)
         assert not [warning for job in jobs for warning in job.warnings]
         for job in jobs:
             ended = await muster.wait(job.job_id)
-            output = b"".join([chunk.data async for chunk in muster.logs(job.job_id)]).decode()
+            output = await output_of(muster, job.job_id)
             assert ended.status.phase == job_pb2.PHASE_SUCCEEDED, f"{job.name}: {output}"
 
 
@@ -49,7 +48,7 @@ async def test_the_notebook_stays_up_at_its_address(
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     async with launch() as system, connect(system) as muster:
         (submitted,) = await muster.submit(EXAMPLES / STAYING)
-        running = await when(muster, submitted.job_id, lambda job: bool(job.status.address))
+        running = await wait_for(muster, submitted.job_id, lambda job: bool(job.status.address))
         assert running.spec.name == "notebook"
         await muster.cancel(submitted.job_id)
         assert (await muster.wait(submitted.job_id)).status.phase == job_pb2.PHASE_CANCELLED

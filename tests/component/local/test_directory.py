@@ -10,18 +10,20 @@ from muster_local.directory import DataDirectory, DirectoryInUse, start_ticks
 from muster_local.processes import LocalError
 from muster_testing.conditions import eventually
 
-SUPERVISING = Path(__file__).with_name("supervising.py")
+SUPERVISOR = Path(__file__).with_name("supervisor_process.py")
 
 
 def start_supervisor(directory: Path) -> tuple[subprocess.Popen[str], list[int]]:
     supervisor = subprocess.Popen(
-        [sys.executable, str(SUPERVISING), str(directory)], stdout=subprocess.PIPE, text=True
+        [sys.executable, str(SUPERVISOR), str(directory)], stdout=subprocess.PIPE, text=True
     )
     assert supervisor.stdout
     return supervisor, [int(pid) for pid in supervisor.stdout.readline().split()]
 
 
-async def test_the_programs_of_a_killed_supervisor_die_but_what_they_detached_goes_on(tmp_path: Path) -> None:
+async def test_programs_die_with_a_killed_supervisor_but_their_detached_children_do_not(
+    tmp_path: Path,
+) -> None:
     supervisor, pids = start_supervisor(tmp_path)
     with supervisor:
         assert len(pids) == 3
@@ -35,7 +37,9 @@ async def test_the_programs_of_a_killed_supervisor_die_but_what_they_detached_go
             os.kill(detached, signal.SIGKILL)
 
 
-async def test_the_folder_of_a_killed_supervisor_can_be_taken_once_its_broker_is_gone(tmp_path: Path) -> None:
+async def test_the_directory_of_a_killed_supervisor_is_unlocked_once_its_broker_has_ended(
+    tmp_path: Path,
+) -> None:
     supervisor, pids = start_supervisor(tmp_path)
     with supervisor:
         detached = int((tmp_path / "detached").read_text())
@@ -54,7 +58,7 @@ async def test_the_folder_of_a_killed_supervisor_can_be_taken_once_its_broker_is
             supervisor.kill()
 
 
-async def test_a_folder_that_cannot_be_made_is_refused(tmp_path: Path) -> None:
+async def test_a_directory_that_cannot_be_created_is_refused(tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     with pytest.raises(LocalError, match="as data directory: Not a directory"):
         DataDirectory(tmp_path / "file" / "data").make()

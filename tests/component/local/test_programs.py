@@ -34,7 +34,7 @@ def config(*names: str, otlp: str | None = "http://127.0.0.1:2") -> SystemConfig
     )
 
 
-def test_a_service_is_told_where_it_is_and_where_the_bus_is() -> None:
+def test_a_service_gets_its_addresses_and_the_bus_url() -> None:
     program = service_program("scheduler", "scheduler", config(*SERVICES, SINK))
     assert program.argv == module_command("muster_scheduler")
     assert program.cwd == "/work"
@@ -53,23 +53,23 @@ def test_a_service_is_told_where_it_is_and_where_the_bus_is() -> None:
     assert expected.items() <= program.env.items()
 
 
-def test_each_service_gets_what_only_it_reads() -> None:
-    places = config(*SERVICES, SINK)
-    gateway = service_program(GATEWAY, GATEWAY, places).env
+def test_a_service_gets_its_own_settings_only() -> None:
+    system = config(*SERVICES, SINK)
+    gateway = service_program(GATEWAY, GATEWAY, system).env
     assert gateway["MUSTER_STATUS_TRACKER_ADDRESS"] == "127.0.0.1:1005"
     assert gateway["MUSTER_TRACE_QUERY_URL"] == "http://127.0.0.1:3"
-    launcher = service_program(POD_LAUNCHER, POD_LAUNCHER, places).env
+    launcher = service_program(POD_LAUNCHER, POD_LAUNCHER, system).env
     assert launcher["MUSTER_NODES"] == "n1:cpu=4,gpu=2;n2:cpu=4"
     assert launcher["MUSTER_PROCESS_ROOT"] == "/data/replicas"
     assert "MUSTER_STATUS_TRACKER_ADDRESS" not in launcher
-    scaler = service_program(SCALER, SCALER, places).env
+    scaler = service_program(SCALER, SCALER, system).env
     assert (scaler["MUSTER_IDLE_PERIOD_SECONDS"], scaler["MUSTER_POLICY"]) == ("2.5s", "dragon")
-    sink = sink_program(places, directory="/data/traces").env
+    sink = sink_program(system, directory="/data/traces").env
     assert sink["MUSTER_SINK_GRPC_ADDRESS"] == "127.0.0.1:1006"
     assert "MUSTER_OTLP_ENDPOINT" not in sink
 
 
-def test_the_gateway_knows_every_copy() -> None:
+def test_the_gateway_gets_the_addresses_of_all_instances() -> None:
     assert instances_of({"scheduler": 2})[2:4] == [("scheduler", "scheduler"), ("scheduler-2", "scheduler")]
     env = service_program(GATEWAY, GATEWAY, config(*SERVICES, "scheduler-2", SINK)).env
     assert env["MUSTER_SCHEDULER_ADDRESS"] == "ipv4:127.0.0.1:1002,127.0.0.1:1006"
@@ -81,25 +81,25 @@ def test_without_a_receiver_no_spans_are_sent() -> None:
     assert "MUSTER_OTLP_ENDPOINT" not in env
 
 
-def _niceness(places: SystemConfig) -> dict[str, int]:
-    programs = [service_program(service, service, places) for service in SERVICES]
+def _niceness(system: SystemConfig) -> dict[str, int]:
+    programs = [service_program(service, service, system) for service in SERVICES]
     return {
-        program.name: program.niceness for program in (*programs, sink_program(places, directory="/traces"))
+        program.name: program.niceness for program in (*programs, sink_program(system, directory="/traces"))
     }
 
 
-def test_the_front_door_goes_first_where_replicas_are_processes() -> None:
+def test_with_the_process_runtime_only_the_gateway_has_normal_priority() -> None:
     niceness = _niceness(config(*SERVICES, SINK))
     assert niceness.pop(GATEWAY) == 0
     assert set(niceness.values()) == {19}
 
 
-def test_pod_launcher_goes_first_on_kubernetes() -> None:
+def test_on_kubernetes_only_pod_launcher_has_normal_priority() -> None:
     niceness = _niceness(msgspec.structs.replace(config(*SERVICES, SINK), kubeconfig="/config"))
     assert niceness.pop(POD_LAUNCHER) == 0
     assert set(niceness.values()) == {10}
 
 
-def test_nobody_gives_way_who_need_not() -> None:
-    places = msgspec.structs.replace(config(*SERVICES, SINK), kubeconfig="/config", lower_priority=False)
-    assert set(_niceness(places).values()) == {0}
+def test_without_lower_priority_no_program_has_a_niceness() -> None:
+    system = msgspec.structs.replace(config(*SERVICES, SINK), kubeconfig="/config", lower_priority=False)
+    assert set(_niceness(system).values()) == {0}

@@ -11,12 +11,12 @@ from muster_local.system import LocalSystem
 from muster_runtimes import Launch, ReplicaId
 from muster_runtimes.process import ProcessRuntime, Stage, StateDirectory, read_state
 
-DEAF = "trap '' TERM; while :; do sleep 1; done"
+IGNORE_TERM = "trap '' TERM; while :; do sleep 1; done"
 
 
 @asynccontextmanager
 async def launcher(root: Path) -> AsyncGenerator[ProcessRuntime]:
-    """A launcher that ends, and leaves what it launched."""
+    """A runtime that stops and leaves its replicas running."""
     node = Node(name="n1", allocatable=Resources(cpu=4000))
     runtime = ProcessRuntime(
         root=root, nodes=[node], workdir=root, environ=os.environ, clock=lambda: time.time_ns() // 1000
@@ -49,7 +49,7 @@ async def leave_replicas(root: Path, *commands: str) -> None:
 
 async def test_replicas_without_a_launcher_are_found_and_ended(tmp_path: Path) -> None:
     root = tmp_path
-    await leave_replicas(root, "sleep 60", DEAF)
+    await leave_replicas(root, "sleep 60", IGNORE_TERM)
     assert len(running_replicas(root)) == 2
     assert await end_replicas(root, grace_s=0.2) == 2
     assert running_replicas(root) == []
@@ -58,7 +58,7 @@ async def test_replicas_without_a_launcher_are_found_and_ended(tmp_path: Path) -
     assert state.state is Stage.EXITED
 
 
-async def test_a_wipe_ends_them_before_it_removes_their_folders(tmp_path: Path) -> None:
+async def test_a_wipe_stops_replicas_before_it_removes_their_directories(tmp_path: Path) -> None:
     system = LocalSystem(tmp_path)
     system.directory.make()
     await leave_replicas(tmp_path / "replicas", "sleep 60")
@@ -67,5 +67,5 @@ async def test_a_wipe_ends_them_before_it_removes_their_folders(tmp_path: Path) 
     assert list((tmp_path / "replicas").iterdir()) == []
 
 
-def test_a_folder_without_jobs_has_no_replicas(tmp_path: Path) -> None:
+def test_a_directory_without_jobs_has_no_replicas(tmp_path: Path) -> None:
     assert running_replicas(tmp_path / "nowhere") == []

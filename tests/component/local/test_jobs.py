@@ -9,8 +9,8 @@ from muster_local.jobs import cancel_all_jobs
 from muster_rpc.v1 import job_pb2, job_service_pb2, job_service_pb2_grpc
 
 
-class FewJobs(job_service_pb2_grpc.JobServiceServicer):
-    """A gateway's double that holds one page of jobs for each phase."""
+class FakeGateway(job_service_pb2_grpc.JobServiceServicer):
+    """A gateway with one page of jobs for each phase."""
 
     def __init__(self) -> None:
         self.cancelled: dict[str, str] = {}
@@ -48,9 +48,9 @@ class FewJobs(job_service_pb2_grpc.JobServiceServicer):
         yield job_service_pb2.WatchJobResponse()
 
 
-async def test_what_runs_or_would_start_is_cancelled_and_its_end_awaited() -> None:
-    # The other calls stay unimplemented, as they are not made.
-    jobs = FewJobs()  # pyright: ignore[reportAbstractUsage]
+async def test_active_and_waiting_jobs_are_cancelled_and_their_ends_awaited() -> None:
+    # The other calls are not made.
+    jobs = FakeGateway()  # pyright: ignore[reportAbstractUsage]
     server = grpc.aio.server()
     job_service_pb2_grpc.add_JobServiceServicer_to_server(jobs, server)
     port = server.add_insecure_port("127.0.0.1:0")
@@ -59,13 +59,13 @@ async def test_what_runs_or_would_start_is_cancelled_and_its_end_awaited() -> No
         assert await cancel_all_jobs(f"127.0.0.1:{port}") == 7
     finally:
         await server.stop(None)
-    left_alone = {"SUSPENDED", "REJECTED", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "UNSPECIFIED"}
+    not_cancelled = {"SUSPENDED", "REJECTED", "SUCCEEDED", "FAILED", "CANCELLED", "TIMED_OUT", "UNSPECIFIED"}
     phases = {name.removeprefix("PHASE_") for name, _ in job_pb2.Phase.items()}
-    assert {name.removeprefix("PHASE_") for name in jobs.cancelled} == phases - left_alone
+    assert {name.removeprefix("PHASE_") for name in jobs.cancelled} == phases - not_cancelled
     assert sorted(jobs.watched) == sorted(jobs.cancelled)
-    assert all("--stop-jobs" in why for why in jobs.cancelled.values())
+    assert all("--stop-jobs" in message for message in jobs.cancelled.values())
 
 
-async def test_a_gateway_that_is_not_there_is_an_error() -> None:
+async def test_an_unreachable_gateway_is_an_error() -> None:
     with pytest.raises(grpc.aio.AioRpcError):
         await cancel_all_jobs("127.0.0.1:1")

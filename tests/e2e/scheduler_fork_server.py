@@ -1,7 +1,7 @@
-"""Starts schedulers quickly: a process that has imported everything, and forks one for each line that it reads.
+"""A fork server for schedulers: it imports everything once, and forks a scheduler for each input line.
 
-A test that kills a hundred of them would otherwise spend its time on imports. Each line is the instance's name and the file for its
-log; the answer is its process id.
+A test that kills a hundred schedulers would otherwise spend its time on imports. A line has the instance's name and its
+log file; the response is the process id.
 """
 
 from __future__ import annotations
@@ -17,8 +17,8 @@ from muster_service.app import run_app
 
 
 def main() -> None:
-    """Fork until there is nothing more to read."""
-    # A service imports this only when it starts to serve.
+    """Fork until the end of the input."""
+    # The services import this module lazily.
     import_module("muster_service.grpc_host")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
@@ -31,7 +31,7 @@ def main() -> None:
 
 
 def run(name: str, log: str) -> None:
-    """Be a scheduler."""
+    """Run a scheduler in this process."""
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
     os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_APPEND), sys.stderr.fileno())
     os.dup2(os.open(os.devnull, os.O_RDWR), sys.stdin.fileno())
