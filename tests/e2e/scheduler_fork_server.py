@@ -19,7 +19,7 @@ from muster_service.app import run_app
 def main() -> None:
     """Fork until the end of the input."""
     # The services import this module lazily.
-    import_module("muster_service.grpc_host")
+    import_module("muster_service.grpc_server")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)
     for line in sys.stdin:
         name, log = line.rstrip("\n").split("\t")

@@ -10,7 +10,7 @@ import click
 from muster_local.directory import default_directory
 from muster_local.pdeathsig import use_batch_scheduling
 from muster_local.programs import DEFAULT_PORT, SERVICES
-from muster_service.setting_kinds import parse_duration
+from muster_service.settings import parse_duration
 
 
 class DurationType(click.ParamType[float]):

@@ -39,13 +39,13 @@ from muster_service.settings import (
     load_settings,
     misspelt_variables,
 )
-from muster_service.supervisor import App, Part
-from muster_service.telemetry import Telemetry
+from muster_service.supervisor import Part, PartSupervisor
+from muster_service.tracing import Telemetry
 
 if TYPE_CHECKING:
-    from muster_service.grpc_host import AddServicer, GrpcHost
+    from muster_service.grpc_server import AddServicer, GrpcHost
 
-__all__ = ["App", "Build", "Context", "run_app"]
+__all__ = ["Build", "Context", "PartSupervisor", "run_app"]
 
 log = logging.getLogger(__name__)
 
@@ -72,7 +72,13 @@ class Context:
     """
 
     def __init__(
-        self, *, service: str, settings: ServiceSettings, app: App, telemetry: Telemetry, metrics: Metrics
+        self,
+        *,
+        service: str,
+        settings: ServiceSettings,
+        app: PartSupervisor,
+        telemetry: Telemetry,
+        metrics: Metrics,
     ) -> None:
         self.service = service
         self.instance = settings.instance
@@ -117,7 +123,7 @@ class Context:
         if not self._servicers:
             return None
         # Imported here: a service without a gRPC server need not pay for it.
-        from muster_service.grpc_host import GrpcHost  # noqa: PLC0415
+        from muster_service.grpc_server import GrpcHost  # noqa: PLC0415
 
         return GrpcHost(
             address=settings.grpc_address,
@@ -168,7 +174,7 @@ def run_app(
 
 async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry) -> int:
     started = time.monotonic()
-    app = App(name=service, drain_s=settings.drain_seconds)
+    app = PartSupervisor(name=service, drain_s=settings.drain_seconds)
     ctx = Context(service=service, settings=settings, app=app, telemetry=telemetry, metrics=Metrics())
     pages = HttpServer(
         host=settings.metrics_address.host,
@@ -270,7 +276,7 @@ def _relieve_the_collector() -> None:
     gc.set_threshold(*_COLLECT_AFTER)
 
 
-def _stop_on_signals(app: App) -> None:
+def _stop_on_signals(app: PartSupervisor) -> None:
     loop = asyncio.get_running_loop()
 
     def stop(signum: int) -> None:

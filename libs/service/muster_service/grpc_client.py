@@ -1,13 +1,44 @@
 """gRPC channels to other services: trace propagation, default deadlines, fast reconnects."""
 
+from __future__ import annotations
+
 from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
 from typing import TypeVar
 
 import grpc
 from grpc import aio
 
-from muster_service.grpc_options import CHANNEL_OPTIONS
 from muster_service.trace_context import inject
+
+MAX_MESSAGE_BYTES = 4 * 1024 * 1024
+_KEEPALIVE_MS = 20_000
+_KEEPALIVE_TIMEOUT_MS = 5_000
+
+_COMMON: list[tuple[str, int | str]] = [
+    ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.max_send_message_length", MAX_MESSAGE_BYTES),
+    ("grpc.keepalive_time_ms", _KEEPALIVE_MS),
+    ("grpc.keepalive_timeout_ms", _KEEPALIVE_TIMEOUT_MS),
+    ("grpc.keepalive_permit_without_calls", 1),
+    ("grpc.http2.max_pings_without_data", 0),
+]
+
+SERVER_OPTIONS: list[tuple[str, int | str]] = [
+    *_COMMON,
+    ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 2),
+    # With a shared port, a second service on the same port would silently get half of the calls.
+    ("grpc.so_reuseport", 0),
+]
+
+CHANNEL_OPTIONS: list[tuple[str, int | str]] = [
+    *_COMMON,
+    ("grpc.initial_reconnect_backoff_ms", 100),
+    ("grpc.max_reconnect_backoff_ms", 1_000),
+    # This bounds a connection attempt: much less fails on a loaded machine, the default of 20 s hangs on a dead one.
+    ("grpc.min_reconnect_backoff_ms", 2_000),
+    ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+]
+
 
 Q = TypeVar("Q")
 A = TypeVar("A")
@@ -55,38 +86,38 @@ class _Outgoing:
 class _UnaryUnary(_Outgoing, aio.UnaryUnaryClientInterceptor):
     async def intercept_unary_unary(
         self,
-        continuation: "Callable[[aio.ClientCallDetails, Q], Awaitable[aio.UnaryUnaryCall[Q, A]]]",
+        continuation: Callable[[aio.ClientCallDetails, Q], Awaitable[aio.UnaryUnaryCall[Q, A]]],
         client_call_details: aio.ClientCallDetails,
         request: Q,
-    ) -> "aio.UnaryUnaryCall[Q, A]":
+    ) -> aio.UnaryUnaryCall[Q, A]:
         return await continuation(self._completed(client_call_details, streamed=False), request)
 
 
 class _UnaryStream(_Outgoing, aio.UnaryStreamClientInterceptor):
     async def intercept_unary_stream(
         self,
-        continuation: "Callable[[aio.ClientCallDetails, Q], Awaitable[aio.UnaryStreamCall[Q, A]]]",
+        continuation: Callable[[aio.ClientCallDetails, Q], Awaitable[aio.UnaryStreamCall[Q, A]]],
         client_call_details: aio.ClientCallDetails,
         request: Q,
-    ) -> "aio.UnaryStreamCall[Q, A]":
+    ) -> aio.UnaryStreamCall[Q, A]:
         return await continuation(self._completed(client_call_details, streamed=True), request)
 
 
 class _StreamUnary(_Outgoing, aio.StreamUnaryClientInterceptor):
     async def intercept_stream_unary(
         self,
-        continuation: "Callable[[aio.ClientCallDetails, Requests[Q]], Awaitable[aio.StreamUnaryCall[Q, A]]]",
+        continuation: Callable[[aio.ClientCallDetails, Requests[Q]], Awaitable[aio.StreamUnaryCall[Q, A]]],
         client_call_details: aio.ClientCallDetails,
         request_iterator: Requests[Q],
-    ) -> "aio.StreamUnaryCall[Q, A]":
+    ) -> aio.StreamUnaryCall[Q, A]:
         return await continuation(self._completed(client_call_details, streamed=False), request_iterator)
 
 
 class _StreamStream(_Outgoing, aio.StreamStreamClientInterceptor):
     async def intercept_stream_stream(
         self,
-        continuation: "Callable[[aio.ClientCallDetails, Requests[Q]], Awaitable[aio.StreamStreamCall[Q, A]]]",
+        continuation: Callable[[aio.ClientCallDetails, Requests[Q]], Awaitable[aio.StreamStreamCall[Q, A]]],
         client_call_details: aio.ClientCallDetails,
         request_iterator: Requests[Q],
-    ) -> "aio.StreamStreamCall[Q, A]":
+    ) -> aio.StreamStreamCall[Q, A]:
         return await continuation(self._completed(client_call_details, streamed=True), request_iterator)

@@ -19,7 +19,7 @@ _CRASH_DRAIN_S = 2.0
 _SHARE_OF_HOOKS = 0.8
 
 
-class App:
+class PartSupervisor:
     """Named parts, and hooks for their end.
 
     Args:

@@ -9,9 +9,9 @@ from grpc import aio
 from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
 from grpc_reflection.v1alpha.reflection_pb2 import ServerReflectionRequest, ServerReflectionResponse
 
-from muster_service.grpc_host import GrpcHost
+from muster_service.grpc_server import GrpcHost
 from muster_service.metrics import Metrics
-from muster_service.telemetry import current_ref
+from muster_service.trace_context import current_ref
 
 Context = aio.ServicerContext[bytes, bytes]
 

@@ -10,8 +10,8 @@ from muster_events import spans
 from muster_pod_launcher.ports import ReplicaChangeObserver, Run
 from muster_runtimes import Runtime
 from muster_service.metrics import Metrics
-from muster_service.telemetry import Telemetry
 from muster_service.trace_context import SpanRef, extract, span_ref
+from muster_service.tracing import Telemetry
 
 _NS_PER_US = 1000
 _UP = (Phase.PLACED, Phase.LAUNCHING)

@@ -44,8 +44,8 @@ from muster_scaler.settings import ScalerSettings
 from muster_service.app import Context
 from muster_service.logs import fields
 from muster_service.metrics import Metrics
-from muster_service.telemetry import Telemetry
 from muster_service.trace_context import extract
+from muster_service.tracing import Telemetry
 
 log = logging.getLogger(__name__)
 

@@ -14,8 +14,8 @@ from muster_events import spans
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
 from muster_service.metrics import Metrics
-from muster_service.telemetry import Telemetry
 from muster_service.trace_context import SpanRef, extract, span_ref
+from muster_service.tracing import Telemetry
 
 _NS_PER_US = 1000
 _SMALL_BATCH = 16

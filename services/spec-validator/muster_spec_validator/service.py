@@ -28,8 +28,8 @@ from muster_formats.registry import all_formats
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
 from muster_service.metrics import Metrics
-from muster_service.telemetry import Telemetry
 from muster_service.trace_context import extract
+from muster_service.tracing import Telemetry
 from muster_spec_validator.defaults import DefaultsBucket
 from muster_spec_validator.queries import SpecServicer
 from muster_spec_validator.settings import SpecValidatorSettings

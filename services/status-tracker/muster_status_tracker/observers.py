@@ -5,8 +5,8 @@ from __future__ import annotations
 from muster_core.models import JobRecord, Phase
 from muster_events import spans
 from muster_service.metrics import Metrics
-from muster_service.telemetry import Telemetry
 from muster_service.trace_context import SpanRef, extract
+from muster_service.tracing import Telemetry
 from muster_status_tracker.ports import TransitionObserver
 from muster_status_tracker.records import RecordCache
 

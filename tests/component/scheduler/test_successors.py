@@ -14,7 +14,7 @@ from muster_events.codec import job_message
 from muster_events.recent import recent_events
 from muster_events.subjects import job_id_of
 from muster_local import provision_bus
-from muster_service.telemetry import span_ref, trace_ref
+from muster_service.trace_context import span_ref, trace_ref
 from muster_testing.broker import Broker
 from muster_testing.otlp import OtlpReceiver
 from muster_testing.service_process import ServiceProcess

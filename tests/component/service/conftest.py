@@ -5,9 +5,10 @@ from contextlib import AsyncExitStack
 
 import pytest
 
-from muster_service.grpc_host import GrpcHost, channel
+from muster_service.grpc_client import channel
+from muster_service.grpc_server import GrpcHost
 from muster_service.metrics import Metrics
-from muster_service.telemetry import Telemetry
+from muster_service.tracing import Telemetry
 from muster_testing.echo import Echo, EchoClient, EchoServer, Serve, add_echo
 from muster_testing.otlp import OtlpReceiver
 

@@ -7,7 +7,8 @@ import grpc
 import pytest
 from grpc import aio
 
-from muster_service.telemetry import SpanRef, Telemetry, trace_ref
+from muster_service.trace_context import SpanRef, trace_ref
+from muster_service.tracing import Telemetry
 from muster_testing.echo import Serve
 from muster_testing.otlp import OtlpReceiver
 

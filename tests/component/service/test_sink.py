@@ -13,7 +13,8 @@ from typing import cast
 
 import pytest
 
-from muster_service.telemetry import SpanEvent, SpanRef, Telemetry, span_ref, trace_ref
+from muster_service.trace_context import SpanRef, span_ref, trace_ref
+from muster_service.tracing import SpanEvent, Telemetry
 
 LIMIT_S = 30.0
 

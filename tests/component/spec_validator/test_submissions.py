@@ -17,7 +17,7 @@ from muster_events.subjects import job_id_of, job_subject, part_job_id
 from muster_formats import version_limits
 from muster_formats.defaults import CategoryDefaults, PlatformDefaults
 from muster_service.metrics import Metrics
-from muster_service.telemetry import Telemetry
+from muster_service.tracing import Telemetry
 from muster_spec_validator.defaults import DefaultsBucket
 from muster_spec_validator.service import BusPublisher
 from muster_spec_validator.validation import SubmissionHandler

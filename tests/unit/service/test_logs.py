@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from muster_service.logs import configure_logs, fields
-from muster_service.telemetry import Telemetry
+from muster_service.tracing import Telemetry
 
 Lines = Callable[[], list[dict[str, object]]]
 

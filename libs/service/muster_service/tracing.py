@@ -3,7 +3,12 @@
 Much of a job's trace is longer than a process lives. Such a span is written once, at its end, by the service that
 observes it; if the writer is killed and repeats it, the span has the same id and the store keeps one. Everything uses the
 OpenTelemetry SDK, so resources, sampling and export are the usual ones.
+
+Spans are exported by OTLP. The exporter is imported with the first span: its imports cost as much as all other telemetry,
+in every process, just when a service should become ready.
 """
+
+from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
@@ -15,14 +20,14 @@ from typing import Literal
 import msgspec
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import SpanLimits, TracerProvider
+from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
 from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
 
 from muster_service.trace_context import (
     SpanRef,
     as_remote_parent,
-    current_ref,
     extract,
     from_span_context,
     inject,
@@ -30,19 +35,51 @@ from muster_service.trace_context import (
     trace_ref,
 )
 
-__all__ = [
-    "AttributeValue",
-    "Attributes",
-    "LiveSpan",
-    "SpanEvent",
-    "SpanRef",
-    "Telemetry",
-    "current_ref",
-    "extract",
-    "inject",
-    "span_ref",
-    "trace_ref",
-]
+_SCHEDULE_DELAY_MS = 1000
+"""Each export costs as much as a hundred spans, here and at the receiver."""
+_MAX_QUEUE = 16_384
+_MAX_BATCH = 512
+# Retries within it outlast a restart of the receiver.
+_TIMEOUT_S = 10.0
+
+
+def otlp_processor(endpoint: str) -> SpanProcessor:
+    """Return a processor that exports batches to `endpoint`, a URL or host:port, from a thread.
+
+    An unavailable receiver costs spans, never time: they wait in a bounded queue.
+    """
+    return BatchSpanProcessor(
+        _LateExporter(endpoint),
+        schedule_delay_millis=_SCHEDULE_DELAY_MS,
+        max_queue_size=_MAX_QUEUE,
+        max_export_batch_size=_MAX_BATCH,
+    )
+
+
+class _LateExporter(SpanExporter):
+    def __init__(self, endpoint: str) -> None:
+        self._endpoint = endpoint
+        self._exporter: SpanExporter | None = None
+
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        if self._exporter is None:
+            self._exporter = _otlp_exporter(self._endpoint)
+        return self._exporter.export(spans)
+
+    def shutdown(self) -> None:
+        if self._exporter is not None:
+            self._exporter.shutdown()
+
+    def force_flush(self, timeout_millis: int = 30_000) -> bool:
+        return self._exporter is None or self._exporter.force_flush(timeout_millis)
+
+
+def _otlp_exporter(endpoint: str) -> SpanExporter:
+    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
+
+    insecure = None if "://" in endpoint else True
+    return OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=_TIMEOUT_S)
+
 
 AttributeValue = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
 Attributes = Mapping[str, AttributeValue]
@@ -141,7 +178,7 @@ class Telemetry:
         self._tracer = provider.get_tracer("muster")
 
     @classmethod
-    def start(cls, service: str, instance: str, endpoint: str | None = None) -> "Telemetry":
+    def start(cls, service: str, instance: str, endpoint: str | None = None) -> Telemetry:
         """Start exporting spans to the OTLP gRPC receiver at `endpoint`, a URL or host:port.
 
         Without an endpoint no span leaves the process; trace context is still propagated. An unavailable receiver costs
@@ -156,9 +193,6 @@ class Telemetry:
             span_limits=SpanLimits(max_events=1024),
         )
         if endpoint:
-            # Imported here: without an endpoint there is nothing to export.
-            from muster_service.span_export import otlp_processor  # noqa: PLC0415
-
             provider.add_span_processor(otlp_processor(endpoint))
         return cls(provider=provider, ids=ids, exporting=bool(endpoint))
 

@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from muster_service.telemetry import SpanEvent, SpanRef, Telemetry, current_ref, span_ref, trace_ref
+from muster_service.trace_context import SpanRef, current_ref, span_ref, trace_ref
+from muster_service.tracing import SpanEvent, Telemetry
 from muster_testing.otlp import OtlpReceiver
 
 HOUR_NS = 3_600_000_000_000

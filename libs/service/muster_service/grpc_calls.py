@@ -1,25 +1,68 @@
-"""The server interceptor of every gRPC call: a span, a deadline, two metrics, and no stack traces to clients.
+"""The server interceptor of every gRPC call: a span, a deadline, metrics, and no stack traces to clients.
 
 Health and reflection are exempt: they are called all the time and belong to no trace.
 """
+
+from __future__ import annotations
 
 import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, cast
 
 import grpc
 from grpc import aio
+from prometheus_client import Counter
 
-from muster_service.grpc_meters import CallMeters, MethodMeters
 from muster_service.logs import fields
 from muster_service.metrics import Metrics
-from muster_service.telemetry import LiveSpan, SpanRef, Telemetry, extract
 from muster_service.trace_context import HEADER as TRACEPARENT
+from muster_service.trace_context import SpanRef, extract
+from muster_service.tracing import LiveSpan, Telemetry
+
+
+class CallMeters:
+    """The metrics of all methods."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self.handled = metrics.counter("muster_grpc_handled", "calls answered", ("method", "code"))
+        self.seconds = metrics.histogram("muster_grpc_seconds", "time to answer a call", ("method",))
+        self.running = metrics.gauge("muster_grpc_running", "calls in progress", ("method",))
+
+
+class MethodMeters:
+    """The metrics of one method, `/package.Service/Method`.
+
+    Attributes:
+        method: its full name.
+        name: its short name.
+        attributes: the attributes of its spans.
+    """
+
+    def __init__(self, meters: CallMeters, method: str) -> None:
+        service, _, short = method[1:].partition("/")
+        self.method = method
+        self.name = short
+        self.attributes: Mapping[str, str] = {
+            "rpc.system": "grpc",
+            "rpc.service": service,
+            "rpc.method": short,
+        }
+        self.running = meters.running.labels(short)
+        self.seconds = meters.seconds.labels(short)
+        self._all_handled = meters.handled
+        self._handled: dict[str, Counter] = {}
+
+    def handled(self, code: str) -> Counter:
+        """Return the counter of calls that ended with this status."""
+        if code not in self._handled:
+            self._handled[code] = self._all_handled.labels(self.name, code)
+        return self._handled[code]
+
 
 log = logging.getLogger(__name__)
 
@@ -81,9 +124,9 @@ class CallInterceptor(aio.ServerInterceptor):
 
     async def intercept_service(
         self,
-        continuation: "Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]]",
+        continuation: Callable[[grpc.HandlerCallDetails], Awaitable[grpc.RpcMethodHandler[Q, A] | None]],
         handler_call_details: grpc.HandlerCallDetails,
-    ) -> "grpc.RpcMethodHandler[Q, A] | None":
+    ) -> grpc.RpcMethodHandler[Q, A] | None:
         """Return the wrapped handler of the call."""
         handler = await continuation(handler_call_details)
         method = str(handler_call_details.method)
@@ -94,7 +137,7 @@ class CallInterceptor(aio.ServerInterceptor):
             known = self._wrappers[method] = (handler, self._wrapped(handler, method))
         return cast("grpc.RpcMethodHandler[Q, A]", known[1])
 
-    def _wrapped(self, handler: "grpc.RpcMethodHandler[Q, A]", method: str) -> "grpc.RpcMethodHandler[Q, A]":
+    def _wrapped(self, handler: grpc.RpcMethodHandler[Q, A], method: str) -> grpc.RpcMethodHandler[Q, A]:
         if handler.response_streaming:
             streaming = cast("StreamBehaviour", handler.stream_stream or handler.unary_stream)
             make = _STREAMING[handler.request_streaming]
@@ -138,7 +181,7 @@ class CallInterceptor(aio.ServerInterceptor):
 
         return call
 
-    def _around(self, meters: MethodMeters, context: Context, timeout_s: float | None) -> "_Around":
+    def _around(self, meters: MethodMeters, context: Context, timeout_s: float | None) -> _Around:
         return _Around(
             telemetry=self._telemetry,
             meters=meters,
