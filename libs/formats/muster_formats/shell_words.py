@@ -50,13 +50,13 @@ def is_command(node: YamlNode) -> bool:
 
 def read_commands(text: str, problems: Problems) -> tuple[YamlNode, ...]:
     """The commands of a text, one node each: a list of ``Word``. What is wrong goes to ``problems``."""
-    reader = _Reader(text, problems)
+    reader = _WordReader(text, problems)
     reader.read()
     return tuple(reader.commands)
 
 
 @dataclass
-class _Reader:
+class _WordReader:
     text: str
     problems: Problems
     commands: list[YamlNode] = field(default_factory=list[YamlNode])

@@ -13,13 +13,13 @@ from muster_rpc.convert import node_to_proto, replica_state_to_proto, resources_
 from muster_rpc.convert.pool import explanation_to_proto
 from muster_rpc.internal.v1 import queries_pb2 as pb
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
-from muster_scheduler.queue_queries import LeaderState, QueueServicer
+from muster_scheduler.queue_queries import LeaderState, PoolQueueServicer
 from muster_scheduler.term import LeaderTerm
 
 Allocation = tuple[JobRecord, ReplicaRecord, Resources]
 
 
-class PoolServicer(QueueServicer):
+class PoolServicer(PoolQueueServicer):
     """The queries of a pool."""
 
     def __init__(

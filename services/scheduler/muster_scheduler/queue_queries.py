@@ -42,7 +42,7 @@ class LeaderState(NamedTuple):
     queues: QueueStore
 
 
-class QueueServicer(queries_pb2_grpc.PoolServiceServicer):
+class PoolQueueServicer(queries_pb2_grpc.PoolServiceServicer):
     """The queries about queues. Only the leader answers; a standby aborts with UNAVAILABLE, and the caller retries.
 
     ``clock`` returns microseconds.

@@ -89,7 +89,7 @@ def flags_of(table: type[Table]) -> dict[str, Flag[object]]:
 
 def read_flags(command_line: ArenaCommand, words: list[Word], table: type[Table]) -> None:
     """Read words into ``command_line`` by a table; report unknown, ignored and unsupported flags."""
-    _Reader(command_line, words, table).read()
+    _FlagReader(command_line, words, table).read()
 
 
 def skip_globals(words: list[Word]) -> tuple[list[Word], list[Word]]:
@@ -105,7 +105,7 @@ def skip_globals(words: list[Word]) -> tuple[list[Word], list[Word]]:
 
 
 @dataclass
-class _Reader:
+class _FlagReader:
     command_line: ArenaCommand
     words: list[Word]
     table: type[Table]

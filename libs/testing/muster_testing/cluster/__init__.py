@@ -6,15 +6,15 @@
 
 from muster_testing.cluster.cluster import Cluster
 from muster_testing.cluster.control_plane import ControlPlane, control_plane_for_tests
-from muster_testing.cluster.program import ProgramFailed
+from muster_testing.cluster.program import ClusterProgramFailed
 from muster_testing.cluster.rest import Rest, RestError
 from muster_testing.cluster.tools import MissingTool
 
 __all__ = [
     "Cluster",
+    "ClusterProgramFailed",
     "ControlPlane",
     "MissingTool",
-    "ProgramFailed",
     "Rest",
     "RestError",
     "control_plane_for_tests",

@@ -92,7 +92,7 @@ class ControlPlane(Cluster):
         return running if played is None else {**running, "kwok": played}
 
     async def start_scheduler(self) -> None:
-        """Start kube-scheduler with its gang scheduling (``PodGroup``, ``minCount``); raises ``ProgramFailed``."""
+        """Start kube-scheduler with its gang scheduling (``PodGroup``, ``minCount``); raises ``ClusterProgramFailed``."""
         self._scheduler.start()
         await self._scheduler.until(self._scheduler_ready, timeout_s=_READY_TIMEOUT_S)
 

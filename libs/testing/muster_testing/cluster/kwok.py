@@ -54,7 +54,7 @@ class Kwok:
         )
 
     async def start(self) -> None:
-        """Start kwok, and wait until it responds; raises ``ProgramFailed``."""
+        """Start kwok, and wait until it responds; raises ``ClusterProgramFailed``."""
         self._program.start()
         await self._program.until(self._responds, timeout_s=_READY_TIMEOUT_S)
 

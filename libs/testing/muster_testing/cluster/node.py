@@ -19,7 +19,7 @@ from typing import Self
 from muster_testing.cluster.access import write_kubeconfig
 from muster_testing.cluster.cluster import Cluster
 from muster_testing.cluster.images import PAUSE_IMAGE, write_archive
-from muster_testing.cluster.program import ProgramFailed, free_port
+from muster_testing.cluster.program import ClusterProgramFailed, free_port
 from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.tools import require
 from muster_testing.cluster.views import Node
@@ -81,7 +81,7 @@ class RealNode:
         return f"{self._network}.1"
 
     async def start(self) -> None:
-        """Start the node, and wait until it is ready; raises ``ProgramFailed``."""
+        """Start the node, and wait until it is ready; raises ``ClusterProgramFailed``."""
         await asyncio.to_thread(self._prepare)
         self._sandbox = self._start_sandbox()
         try:
@@ -161,7 +161,9 @@ class RealNode:
         async with self._cluster.connect() as api:
             while time.monotonic() < give_up:
                 if sandbox.poll() is not None:
-                    raise ProgramFailed(f"the node ended with code {sandbox.returncode}\n{self.log_tail()}")
+                    raise ClusterProgramFailed(
+                        f"the node ended with code {sandbox.returncode}\n{self.log_tail()}"
+                    )
                 try:
                     if (await api.get(f"/api/v1/nodes/{self.name}", Node)).ready:
                         break
@@ -169,7 +171,7 @@ class RealNode:
                     pass
                 await asyncio.sleep(_POLL_S)
             else:
-                raise ProgramFailed(
+                raise ClusterProgramFailed(
                     f"the node was not ready within {_READY_TIMEOUT_S:g} s\n{self.log_tail()}"
                 )
             await api.patch(f"/api/v1/nodes/{self.name}", {"metadata": {"labels": self._labels}})

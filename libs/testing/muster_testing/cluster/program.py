@@ -18,7 +18,7 @@ _POLL_S = 0.05
 _LOG_TAIL_BYTES = 4_000
 
 
-class ProgramFailed(Exception):
+class ClusterProgramFailed(Exception):
     """A program did not start or ended by itself; the message ends with its last log lines."""
 
 
@@ -67,14 +67,16 @@ class TiedProgram:
             )
 
     async def until(self, ready: Callable[[], Awaitable[bool]], *, timeout_s: float) -> None:
-        """Wait until ``ready`` returns true; raises ``ProgramFailed`` at the end of the program or the timeout."""
+        """Wait until ``ready`` returns true; raises ``ClusterProgramFailed`` at the end of the program or the timeout."""
         deadline = time.monotonic() + timeout_s
         while not await ready():
             if self._process is None or self._process.poll() is not None:
                 code = None if self._process is None else self._process.returncode
-                raise ProgramFailed(f"{self.name} ended with code {code}\n{self.log_tail()}")
+                raise ClusterProgramFailed(f"{self.name} ended with code {code}\n{self.log_tail()}")
             if time.monotonic() > deadline:
-                raise ProgramFailed(f"{self.name} was not ready within {timeout_s:g} s\n{self.log_tail()}")
+                raise ClusterProgramFailed(
+                    f"{self.name} was not ready within {timeout_s:g} s\n{self.log_tail()}"
+                )
             await asyncio.sleep(_POLL_S)
 
     def end(self, number: signal.Signals = signal.SIGKILL) -> None:

@@ -96,11 +96,11 @@ class _Weighted(msgspec.Struct, frozen=True, rename="camel", forbid_unknown_fiel
     pod_affinity_term: _Term
 
 
-class _Required(msgspec.Struct, frozen=True, rename="camel"):
+class _RequiredPods(msgspec.Struct, frozen=True, rename="camel"):
     required_during_scheduling_ignored_during_execution: tuple[_Term, ...] = ()
 
 
-class _Preferred(msgspec.Struct, frozen=True, rename="camel"):
+class _PreferredPods(msgspec.Struct, frozen=True, rename="camel"):
     preferred_during_scheduling_ignored_during_execution: tuple[_Weighted, ...] = ()
 
 
@@ -157,7 +157,7 @@ def _decode(encoded: bytes, namespace: str, labels: Labels) -> ReplicaAffinity:
 
 
 def _required_terms(rules: Mapping[str, object], namespace: str) -> tuple[AffinityTerm, ...]:
-    terms = msgspec.convert(rules, _Required).required_during_scheduling_ignored_during_execution
+    terms = msgspec.convert(rules, _RequiredPods).required_during_scheduling_ignored_during_execution
     return tuple(_affinity_term(one, namespace) for one in terms)
 
 
@@ -165,7 +165,7 @@ def _preferred_terms(
     rules: Mapping[str, object], namespace: str, sign: int
 ) -> tuple[tuple[int, AffinityTerm], ...]:
     try:
-        terms = msgspec.convert(rules, _Preferred).preferred_during_scheduling_ignored_during_execution
+        terms = msgspec.convert(rules, _PreferredPods).preferred_during_scheduling_ignored_during_execution
         return tuple((sign * one.weight, _affinity_term(one.pod_affinity_term, namespace)) for one in terms)
     except (msgspec.ValidationError, _UnsupportedRuleError):
         return ()
