@@ -206,7 +206,7 @@ def _role(spec: Section, metadata: JobMetadata, run: RunPolicy, locations: Field
         return Role(name=ROLE, replicas=count, min=count, max=count, template=Template())
     main = main_container_of(Framework.PLAIN, metadata.annotations, table=BatchTemplateFields)
     indexed = spec.get(fields.mode) is _CompletionMode.INDEXED
-    main = dataclasses.replace(main, tell=INDEX_VARIABLES if indexed else {})
+    main = dataclasses.replace(main, variables=INDEX_VARIABLES if indexed else {})
     return Role(
         name=ROLE,
         replicas=count,

@@ -80,7 +80,7 @@ class _WordReader:
                 end = self.text.find("\n", self.at)
                 self._step((len(self.text) if end < 0 else end) - self.at)
             elif one in _OPERATORS:
-                self._refuse_operator(one)
+                self._report_operator(one)
                 self._step()
             elif not self._word():
                 return
@@ -93,12 +93,12 @@ class _WordReader:
             self.line_start = self.text.rindex("\n", self.at, self.at + count) + 1
         self.at += count
 
-    def _spot(self) -> SourceLocation:
+    def _location(self) -> SourceLocation:
         return SourceLocation(path="", line=self.line, column=self.at - self.line_start + 1)
 
     def _word(self) -> bool:
         """Read one word; whether reading goes on after it."""
-        spot, start = self._spot(), self.at
+        location, start = self._location(), self.at
         parts: list[str] = []
         literal = 0
         plain = True
@@ -119,13 +119,13 @@ class _WordReader:
         self.count += 1
         if self.count > MAX_NODES or len(self.commands) >= MAX_PARTS:
             allowed = f"at most {MAX_PARTS} commands and {MAX_NODES} words"
-            self.problems.add(Code.TOO_LARGE, spot, "the document holds too much", allowed=allowed)
+            self.problems.add(Code.TOO_LARGE, location, "the document holds too much", allowed=allowed)
             return False
         self.words.append(
             Word(
                 value=text,
-                line=spot.line,
-                column=spot.column,
+                line=location.line,
+                column=location.column,
                 text=text,
                 literal=len(text) if plain else literal,
             )
@@ -136,12 +136,12 @@ class _WordReader:
         found = _PLAIN.match(self.text, self.at)
         end = found.end() if found else self.at + 1
         if variable := _VARIABLE.search(self.text, self.at, end + 1):
-            self._refuse_variable(variable.start())
+            self._report_variable(variable.start())
         return end
 
     def _quoted(self, quote: str, parts: list[str]) -> bool:
         """Read an escape or a quoted run; whether it was closed."""
-        spot = self._spot()
+        location = self._location()
         if quote == "\\":
             if not self.text.startswith(("\\\n", "\\\r\n"), self.at):
                 parts.append(self.text[self.at + 1 : self.at + 2])
@@ -152,7 +152,7 @@ class _WordReader:
         end = self._closing(quote)
         if end < 0:
             words = f"the quote {quote} is not closed"
-            self.problems.add(Code.BAD_COMMAND, spot, words, fix=f"add {quote} where the text ends")
+            self.problems.add(Code.BAD_COMMAND, location, words, fix=f"add {quote} where the text ends")
             return False
         inner = self.text[self.at + 1 : end]
         parts.append(inner if quote == "'" else self._unescaped(inner))
@@ -183,29 +183,29 @@ class _WordReader:
                 at += 2
                 continue
             if one == "`" or _VARIABLE.match(inner, at):
-                self._refuse_variable(self.at + 1 + at)
+                self._report_variable(self.at + 1 + at)
             parts.append(one)
             at += 1
         return "".join(parts)
 
-    def _refuse_variable(self, index: int) -> None:
+    def _report_variable(self, index: int) -> None:
         if self.problems.full:
             return
         newline = self.text.rfind("\n", 0, index)
-        spot = SourceLocation(path="", line=self.text.count("\n", 0, index) + 1, column=index - newline)
+        location = SourceLocation(path="", line=self.text.count("\n", 0, index) + 1, column=index - newline)
         found = _NAMED.match(self.text, index)
         self.problems.add(
             Code.UNSUPPORTED,
-            spot,
+            location,
             "no shell reads this document, so nothing is replaced in it",
             found=shown(found[0] if found else "$"),
             fix=r"write the value itself; \$ leaves it to the shell of the replica",
         )
 
-    def _refuse_operator(self, one: str) -> None:
+    def _report_operator(self, one: str) -> None:
         self.problems.add(
             Code.UNSUPPORTED,
-            self._spot(),
+            self._location(),
             f"{one} is for a shell, and no shell reads this document",
             found=one,
             fix="put it in quotes if it belongs to the command of the replicas",

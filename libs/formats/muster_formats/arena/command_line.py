@@ -28,7 +28,7 @@ _QUEUE = "--queue"
 
 @dataclass
 class ArenaCommand:
-    """The given flags by canonical name, and the command. ``spot`` is where the line begins.
+    """The given flags by canonical name, and the command. ``location`` is where the line begins.
 
     ``kubernetes`` lists the flags that affect Kubernetes only.
     """
@@ -71,10 +71,10 @@ class ArenaCommand:
     def tell_of_kubernetes(self, *refused: Flag[str]) -> None:
         """Warn about flags that affect Kubernetes only, unless they are in ``refused`` or invalid."""
         names = {name for flag in refused for name in flag.names}
-        for spot in self.kubernetes:
-            if spot.path not in names and not self.problems.has_error_at(spot.path):
-                words = f"{spot.path} applies to Kubernetes only; the process runtime ignores it"
-                self.problems.warn(Code.KUBERNETES_ONLY, spot, words, found=spot.path)
+        for location in self.kubernetes:
+            if location.path not in names and not self.problems.has_error_at(location.path):
+                words = f"{location.path} applies to Kubernetes only; the process runtime ignores it"
+                self.problems.warn(Code.KUBERNETES_ONLY, location, words, found=location.path)
 
     def missing_location(self, name: str) -> SourceLocation:
         """Return the location for a problem about a missing flag."""
@@ -165,47 +165,47 @@ class _FlagReader:
 
     def _keep(self, flag: Flag[object], cursor: Cursor, word: Word) -> None:
         problems, name = self.command_line.problems, cursor.path.partition("[")[0]
-        spot = SourceLocation(path=name, line=word.line, column=word.column)
+        location = SourceLocation(path=name, line=word.line, column=word.column)
         if flag.rejected:
-            problems.add(Code.UNSUPPORTED, spot, f"{name} is not supported: {flag.rejected}", fix=flag.fix)
+            problems.add(Code.UNSUPPORTED, location, f"{name} is not supported: {flag.rejected}", fix=flag.fix)
             return
         if flag.key == _QUEUE and cursor.node.text in ("", *_TRUTHS):
             words = "every job waits in a queue; without a name it is the namespace's"
             Cursor(word, name, problems).warn_ignored(name, words, fix=f"write {name}=NAME to choose another")
             return
         if cursor.node.value is None:
-            problems.add(Code.REQUIRED, spot, f"{name} needs a value", fix=f"write {name}=...")
+            problems.add(Code.REQUIRED, location, f"{name} needs a value", fix=f"write {name}=...")
             return
         given = self.command_line.flags.setdefault(flag.key, [])
         if given and not flag.many:
             words = f"{name} is repeated; the last value is used"
-            problems.warn(Code.DUPLICATE, spot, words, fix="remove the others")
+            problems.warn(Code.DUPLICATE, location, words, fix="remove the others")
         given.append(cursor)
         # Values of flags that this kind of job does not use are checked all the same.
         flag.type.read(cursor)
         if flag.ignored:
             Cursor(word, name, problems).warn_ignored(name, flag.ignored)
         elif flag.kubernetes:
-            self.command_line.kubernetes.append(spot)
+            self.command_line.kubernetes.append(location)
 
     def _unknown(self, word: Word, flags: dict[str, Flag[object]]) -> None:
         name = word.text.partition("=")[0]
         problems = self.command_line.problems
-        spot = SourceLocation(path=name, line=word.line, column=word.column)
+        location = SourceLocation(path=name, line=word.line, column=word.column)
         if self.command_line.command and self.bare:
             self.command_line.command.append(word)
             if not self.warned:
                 self.warned = True
                 words = f"{shown(name)} is taken as part of the replicas' command"
                 problems.warn(
-                    Code.MISSPELT, spot, words, fix="quote the whole command, or write -- before it"
+                    Code.MISSPELT, location, words, fix="quote the whole command, or write -- before it"
                 )
             return
         near = nearest(name, [known for known in flags if known.startswith("--")])
         fix = f"did you mean {near}?" if near else "remove it; quote a command that has flags"
         message = f"{self.command_line.what} has no flag {shown(name)}"
         allowed = ", ".join(sorted({flag.key for flag in flags.values()}))
-        problems.add(Code.UNKNOWN_FIELD, spot, message, found=shown(name), allowed=allowed, fix=fix)
+        problems.add(Code.UNKNOWN_FIELD, location, message, found=shown(name), allowed=allowed, fix=fix)
 
 
 def _is_flag(word: Word) -> bool:

@@ -33,7 +33,7 @@ _MODES = {
     "mpi": "mpijob",
     "standalone": "standalonejob",
 }
-_NOT_SUBMIT = {
+_UNSUPPORTED_COMMANDS = {
     "serve": "Muster trains models and does not serve them",
     "evaluate": "Muster has no model registry; submit the evaluation as a job",
     "model": "Muster has no model registry",
@@ -53,7 +53,7 @@ _NOT_SUBMIT = {
     "version": "use muster version",
     "whoami": "it submits nothing",
 }
-_NOT_SORTS = {
+_UNSUPPORTED_SUB_COMMANDS = {
     "deepspeedjob": ("deepspeed", "dp", "its launcher reads /job/hostfile; submit an mpijob with --hostfile=/etc/mpi/hostfile"),
     "rayjob": ("ray", "rj", "Ray has its own scheduler"),
     "sparkjob": ("spark", "sj", "Spark has its own scheduler"),
@@ -66,20 +66,20 @@ def read_arena(cursor: Cursor, given: ReadContext) -> tuple[Job, ...]:
     words = cast("list[Word]", cursor.node.value)
     problems = cursor.problems
     if words[0].text not in PROGRAMS:
-        _refuse_verb(words[0], None, problems)
+        _report_verb(words[0], None, problems)
         return ()
     before, words_after = skip_globals(words[1:])
     program, verb = words[0], words_after[0] if words_after else None
     if verb is None or verb.text != _SUBMIT:
-        _refuse_verb(program, verb, problems)
+        _report_verb(program, verb, problems)
         return ()
-    with_bounds, rest = skip_globals(words_after[1:])
-    sort, rest = _sort_of(verb, rest, [*with_bounds], problems)
-    if sort is None:
+    submit_globals, rest = skip_globals(words_after[1:])
+    sub_command, rest = _sub_command_of(verb, rest, [*submit_globals], problems)
+    if sub_command is None:
         return ()
-    command_line = ArenaCommand(cursor.location, problems, sort.words)
-    read_flags(command_line, [*before, *with_bounds, *rest], sort.table)
-    return _jobs(command_line, sort, given)
+    command_line = ArenaCommand(cursor.location, problems, sub_command.words)
+    read_flags(command_line, [*before, *submit_globals, *rest], sub_command.table)
+    return _jobs(command_line, sub_command, given)
 
 
 FORMAT = Format(name=NAME, version=NAME, kind=_SUBMIT, read=read_arena, version_key="")
@@ -92,11 +92,11 @@ def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str],
 
     Words after the start of an unquoted command, or after ``--``, belong to the command.
     """
-    flags = {name: flag for sort in SUB_COMMANDS for name, flag in flags_of(sort.table).items()}
-    sorts = {name for sort in SUB_COMMANDS for name in sort.names}
+    flags = {name: flag for sub_command in SUB_COMMANDS for name, flag in flags_of(sub_command.table).items()}
+    sub_command_names = {name for sub_command in SUB_COMMANDS for name in sub_command.names}
     mine: list[str] = []
     others: list[str] = []
-    begun = False
+    command_started = False
     at = 0
     while at < len(words):
         word = words[at]
@@ -107,13 +107,13 @@ def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str],
             end += int(own[name] and not sign)
             mine += words[at:end]
         elif word.startswith("-") and word != "--":
-            begun = begun or name == GlobalFlags.mode.key
+            command_started = command_started or name == GlobalFlags.mode.key
             end += int(flag is not None and flag.takes_value and not sign)
             others += words[at:end]
         elif word != "--" and (
-            any(one.isspace() for one in word) or (not begun and word in {*PROGRAMS, _SUBMIT, *sorts})
+            any(one.isspace() for one in word) or (not command_started and word in {*PROGRAMS, _SUBMIT, *sub_command_names})
         ):
-            begun = begun or word in sorts
+            command_started = command_started or word in sub_command_names
             others.append(word)
         else:
             return mine, [*others, *words[at:]]
@@ -121,13 +121,13 @@ def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str],
     return mine, others
 
 
-def _jobs(command_line: ArenaCommand, sort: SubCommand, given: ReadContext) -> tuple[Job, ...]:
+def _jobs(command_line: ArenaCommand, sub_command: SubCommand, given: ReadContext) -> tuple[Job, ...]:
     locations = FieldLocations(command_line.location)
     locations.record(JobField("name"), command_line.missing_location("--name"))
     if cursor := next(iter(command_line.flags.get("--name", [])), None):
         locations.record(JobField("name"), cursor.location)
     locations.record(JobField("queue"), command_line.location_of(CommonFlags.queue), CommonFlags.queue.key)
-    job = sort.read(command_line, given, locations)
+    job = sub_command.read(command_line, given, locations)
     apply_rules(job, locations, command_line.problems, given.limits)
     board = board_of(command_line, job)
     if board:
@@ -135,28 +135,28 @@ def _jobs(command_line: ArenaCommand, sort: SubCommand, given: ReadContext) -> t
     return (job, board) if board else (job,)
 
 
-def _sort_of(
-    verb: Word, rest: list[Word], with_bounds: list[Word], problems: Problems
+def _sub_command_of(
+    verb: Word, rest: list[Word], submit_globals: list[Word], problems: Problems
 ) -> tuple[SubCommand | None, list[Word]]:
     """Return the sub-command and the words after it."""
-    named = {name: sort for sort in SUB_COMMANDS for name in sort.names}
+    named = {name: sub_command for sub_command in SUB_COMMANDS for name in sub_command.names}
     first = rest[0] if rest else None
     if first and first.text in named:
         return named[first.text], rest[1:]
-    words = [*with_bounds, *rest]
+    words = [*submit_globals, *rest]
     for at, word in enumerate(words):
         name, sign, value = word.text.partition("=")
         if name == GlobalFlags.mode.key:
             mode = value if sign else (words[at + 1].text if at + 1 < len(words) else "")
             if mode in _MODES:
                 return named[_MODES[mode]], rest
-            _refuse_mode(word, mode, problems)
+            _report_mode(word, mode, problems)
             return None, rest
-    _refuse_sort(verb, first, problems)
+    _report_sub_command(verb, first, problems)
     return None, rest
 
 
-def _refuse_mode(word: Word, mode: str, problems: Problems) -> None:
+def _report_mode(word: Word, mode: str, problems: Problems) -> None:
     near = nearest(mode, _MODES)
     problems.add(
         Code.NOT_ALLOWED,
@@ -168,30 +168,30 @@ def _refuse_mode(word: Word, mode: str, problems: Problems) -> None:
     )
 
 
-def _refuse_sort(verb: Word, first: Word | None, problems: Problems) -> None:
-    names = [sort.names[0] for sort in SUB_COMMANDS]
+def _report_sub_command(verb: Word, first: Word | None, problems: Problems) -> None:
+    names = [sub_command.names[0] for sub_command in SUB_COMMANDS]
     at = verb if first is None or first.text.startswith("-") else first
-    spot = SourceLocation(path=_SUBMIT, line=at.line, column=at.column)
+    location = SourceLocation(path=_SUBMIT, line=at.line, column=at.column)
     allowed = ", ".join(names)
     given = at.text if at is not verb else ""
-    for name, (*others, why) in _NOT_SORTS.items():
+    for name, (*others, why) in _UNSUPPORTED_SUB_COMMANDS.items():
         if given in (name, *others):
             message = f"arena submit {given} is not supported: {why}"
             problems.add(
-                Code.UNSUPPORTED, spot, message, found=given, allowed=allowed, fix=f"submit one of {allowed}"
+                Code.UNSUPPORTED, location, message, found=given, allowed=allowed, fix=f"submit one of {allowed}"
             )
             return
-    near = nearest(given, [name for sort in SUB_COMMANDS for name in sort.names]) if given else ""
+    near = nearest(given, [name for sub_command in SUB_COMMANDS for name in sub_command.names]) if given else ""
     message = f"{shown(given)} is not a kind of job" if given else f"{_SUBMIT} is missing the kind of job"
     fix = f"did you mean {near}?" if near else f"write {_SUBMIT} {names[0]}, or another kind"
-    problems.add(Code.UNSUPPORTED_KIND, spot, message, found=given, allowed=allowed, fix=fix)
+    problems.add(Code.UNSUPPORTED_KIND, location, message, found=given, allowed=allowed, fix=fix)
 
 
-def _refuse_verb(program: Word, verb: Word | None, problems: Problems) -> None:
+def _report_verb(program: Word, verb: Word | None, problems: Problems) -> None:
     at = verb or program
-    spot = SourceLocation(path=program.text, line=at.line, column=at.column)
+    location = SourceLocation(path=program.text, line=at.line, column=at.column)
     given = f"{program.text} {verb.text}" if verb else program.text
-    why = _NOT_SUBMIT.get(verb.text, "") if verb and program.text == NAME else ""
+    why = _UNSUPPORTED_COMMANDS.get(verb.text, "") if verb and program.text == NAME else ""
     message = f"{shown(given)} is not supported: {why}" if why else f"{shown(given)} submits nothing"
     fix = "" if why else f"write {NAME} {_SUBMIT} tfjob --name=..."
-    problems.add(Code.UNSUPPORTED, spot, message, found=shown(given), allowed=f"{NAME} {_SUBMIT}", fix=fix)
+    problems.add(Code.UNSUPPORTED, location, message, found=shown(given), allowed=f"{NAME} {_SUBMIT}", fix=fix)

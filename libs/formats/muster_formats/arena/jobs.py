@@ -46,7 +46,7 @@ from muster_formats.arena.replicas import (
     role_of,
     run_policy,
     template,
-    with_bounds,
+    submit_globals,
     worker_count,
 )
 from muster_formats.locations import FieldLocations, JobField
@@ -54,7 +54,7 @@ from muster_formats.registry import ReadContext
 from muster_formats.rules import MAX_ROLES
 from muster_formats.schema import Table
 
-_KEEP_STILL = ("sleep", "infinity")
+_SLEEP = ("sleep", "infinity")
 _TASK_CPU, _TASK_MEMORY, _TASK_PORT = "250m", "128Mi", 2222
 _FAILURES = 6
 
@@ -142,7 +142,7 @@ def read_elastic(command_line: ArenaCommand, given: ReadContext, locations: Fiel
             launcher, restart_policy=command_line.get(flags.job_restart_policy) or restart
         ),
         msgspec.structs.replace(
-            with_bounds(worker, low, high),
+            submit_globals(worker, low, high),
             restart_policy=command_line.get(flags.worker_restart_policy) or restart,
         ),
     )
@@ -171,9 +171,9 @@ def read_volcano(command_line: ArenaCommand, given: ReadContext, locations: Fiel
     flags = VolcanoFlags
     images = [image for value in command_line.all(flags.task_images) for image in value.split(",") if image]
     if not images:
-        spot = command_line.missing_location(flags.task_images.key)
+        location = command_line.missing_location(flags.task_images.key)
         command_line.problems.add(
-            Code.REQUIRED, spot, "a volcanojob needs images", fix=f"add {flags.task_images.key}=IMAGE,IMAGE"
+            Code.REQUIRED, location, "a volcanojob needs images", fix=f"add {flags.task_images.key}=IMAGE,IMAGE"
         )
     if len(images) > MAX_ROLES and (cursor := command_line.at(flags.task_images)):
         words = f"the job would have {len(images)} roles, which is too many"
@@ -231,8 +231,8 @@ def _launched(
         mounts=mounts,
         annotations=command_line.map(flags.launcher_annotation),
     )
-    still = () if every.image else _KEEP_STILL
-    worker = replace(every, command=still, annotations=command_line.map(flags.worker_annotation))
+    sleeping = () if every.image else _SLEEP
+    worker = replace(every, command=sleeping, annotations=command_line.map(flags.worker_annotation))
     record_role_locations(command_line, locations, "worker", replicas=flags.workers)
     return (
         role_of("launcher", 1, template(command_line, launcher), restart_policy(command_line)),
@@ -377,7 +377,7 @@ def read_tensorflow(command_line: ArenaCommand, given: ReadContext, locations: F
 
 def _bounded(command_line: ArenaCommand, roles: list[Role]) -> tuple[Role, ...]:
     low, high = command_line.get(_FLAGS.min_workers), command_line.get(_FLAGS.max_workers)
-    return tuple(with_bounds(role, low, high) if role.name == "worker" else role for role in roles)
+    return tuple(submit_globals(role, low, high) if role.name == "worker" else role for role in roles)
 
 
 _LOGS = "/training_logs"

@@ -11,14 +11,14 @@ from muster_formats.fields import FieldRow, why_of
 
 def arena_rows() -> Iterator[FieldRow]:
     """Return every flag of every sub-command, as ``tfjob --worker-cpu``, with other spellings in its description."""
-    for sort in SUB_COMMANDS:
-        yield from sub_command_rows(sort, prefix=f"{sort.names[0]} ")
+    for sub_command in SUB_COMMANDS:
+        yield from sub_command_rows(sub_command, prefix=f"{sub_command.names[0]} ")
 
 
-def sub_command_rows(sort: SubCommand, *, prefix: str = "") -> Iterator[FieldRow]:
+def sub_command_rows(sub_command: SubCommand, *, prefix: str = "") -> Iterator[FieldRow]:
     """Return every flag of one sub-command, in table order."""
-    flags = {flag.key: flag for flag in flags_of(sort.table).values()}
-    for key in sort.table.fields():
+    flags = {flag.key: flag for flag in flags_of(sub_command.table).values()}
+    for key in sub_command.table.fields():
         flag = flags[key]
         others = ", ".join(name for name in flag.names if name != key)
         doc = f"{flag.doc} Also {others}." if others else flag.doc

@@ -47,7 +47,7 @@ def write_batch_job(job: Job, losses: LossReport) -> JsonObject:
     below = losses.below(f"spec.roles.{role.name}")
     indexed = INDEX_VARIABLES.items() <= role.template.env.items()
     main = main_container_of(Framework.PLAIN, job.annotations)
-    main = dataclasses.replace(main, tell=INDEX_VARIABLES if indexed else {})
+    main = dataclasses.replace(main, variables=INDEX_VARIABLES if indexed else {})
     template = write_pod_template(role.template, main, below)
     pod = cast("JsonObject", template["spec"])
     restarts = _restarts(role, losses)
@@ -131,9 +131,9 @@ def _restarts(role: Role, losses: LossReport) -> bool:
 
 
 def _remove_index_variables(container: JsonObject) -> None:
-    tell = cast("list[Json]", container.get("env") or [])
+    variables = cast("list[Json]", container.get("env") or [])
     container["env"] = [
-        one for one in tell if not (isinstance(one, dict) and one.get("name") in INDEX_VARIABLES)
+        one for one in variables if not (isinstance(one, dict) and one.get("name") in INDEX_VARIABLES)
     ]
 
 

@@ -60,7 +60,7 @@ class MainContainer:
     """How to find and complete the main container of a template.
 
     ``container`` is its name; without it, or if it does not exist and is not ``required``, the first container is the main one. ``port``
-    and ``tell`` are added if it has none of the name. ``kubeshare``: whether KubeShare's annotations count. ``table`` is the
+    and ``variables`` are added if it has none of the name. ``kubeshare``: whether KubeShare's annotations count. ``table`` is the
     template's.
     """
 
@@ -68,7 +68,7 @@ class MainContainer:
     required: bool = False
     port: Port | None = None
     kubeshare: bool = False
-    tell: Mapping[str, str] = field(default_factory=dict[str, str])
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
     table: type[PodTemplateFields] = PodTemplateFields
 
 
@@ -138,7 +138,7 @@ def read_pod_template(cursor: Cursor, main: MainContainer) -> Template:
         check_pod_affinity(affinity.get(PodSpecAffinityFields.anti))
     check_topology_spread(pod.get(PodSpecFields.spread))
     grace = pod.get(PodSpecFields.grace)
-    tell, sources = read_variables(chosen.get(ContainerFields.env) if chosen else None)
+    variables, sources = read_variables(chosen.get(ContainerFields.env) if chosen else None)
     ports = read_ports(chosen.get(ContainerFields.ports) if chosen else None)
     _warn_kubernetes_only(pod, containers, chosen, bool(sources))
     if main.port and all(port.name != main.port.name for port in ports):
@@ -147,7 +147,7 @@ def read_pod_template(cursor: Cursor, main: MainContainer) -> Template:
         image=(chosen.get(ContainerFields.image) if chosen else None) or "",
         command=tuple((chosen.get(ContainerFields.command) if chosen else None) or ()),
         args=tuple((chosen.get(ContainerFields.args) if chosen else None) or ()),
-        env={**main.tell, **tell},
+        env={**main.variables, **variables},
         working_dir=(chosen.get(ContainerFields.working_dir) if chosen else None) or "",
         requests=requests,
         limits=limits,
@@ -285,8 +285,8 @@ def _template_for_kubernetes(cursor: Cursor, chosen: Section | None, main: MainC
             if main.port:
                 port: Json = {"name": main.port.name, "containerPort": main.port.number}
                 _add_named(container, "ports", [port])
-            tell: list[Json] = [{"name": key, "value": value} for key, value in main.tell.items()]
-            _add_named(container, "env", tell)
+            variables: list[Json] = [{"name": key, "value": value} for key, value in main.variables.items()]
+            _add_named(container, "env", variables)
     return raw
 
 

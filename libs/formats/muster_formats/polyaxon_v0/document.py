@@ -251,8 +251,8 @@ def _runs(op: V0Operation, template: Template, otherwise: str) -> Template:
     command = run.get(V0RunFields.cmd) if run else None
     if command is None and not otherwise:
         where, key = (op.section, "run") if run is None else (run, "cmd")
-        words = f"{op.kind} needs run.cmd"
-        where.cursor.missing(key, words, "add run: {cmd: python train.py}")
+        message = f"{op.kind} needs run.cmd"
+        where.cursor.missing(key, message, "add run: {cmd: python train.py}")
     line = command or otherwise
     return msgspec.structs.replace(template, command=(*_SHELL, line)) if line else template
 

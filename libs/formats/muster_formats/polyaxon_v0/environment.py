@@ -241,7 +241,7 @@ class V0Environment:
     node_selector: dict[str, str] = field(default_factory=dict[str, str])
     node_affinity: dict[str, Json] | None = None
     tolerations: tuple[Toleration, ...] = ()
-    tell: dict[str, str] = field(default_factory=dict[str, str])
+    variables: dict[str, str] = field(default_factory=dict[str, str])
     service_account: str = ""
     image_pull_secrets: tuple[str, ...] = ()
     secrets: tuple[Reference, ...] = ()
@@ -293,7 +293,7 @@ def read_env(section: Section | None) -> V0Environment:
         node_selector=section.get(V0EnvFields.node_selector) or {},
         node_affinity=read_node_affinity(affinity.get(AffinityFields.node)) if affinity else None,
         tolerations=read_tolerations(section.get(V0EnvFields.tolerations)),
-        tell=section.get(V0EnvFields.env_vars) or {},
+        variables=section.get(V0EnvFields.env_vars) or {},
         service_account=section.get(V0EnvFields.service_account) or "",
         image_pull_secrets=tuple(section.get(V0EnvFields.image_pull_secrets) or ()),
         secrets=section.get(V0EnvFields.secret_refs) or (),
@@ -331,8 +331,8 @@ def _volumes(section: Section) -> tuple[tuple[Reference, ...], tuple[Reference, 
     if older is None:
         return data, artifacts
     if (data or artifacts) and (cursor := section.at("persistence")):
-        words = "persistence cannot be combined with data_refs or artifact_refs, which replaced it"
-        cursor.error(Code.CONFLICT, words, found="", fix="remove persistence")
+        message = "persistence cannot be combined with data_refs or artifact_refs, which replaced it"
+        cursor.error(Code.CONFLICT, message, found="", fix="remove persistence")
     outputs = older.get(V0PersistenceFields.outputs)
     return older.get(V0PersistenceFields.data) or (), (Reference(name=outputs),) if outputs else ()
 

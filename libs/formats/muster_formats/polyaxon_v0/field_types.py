@@ -59,18 +59,18 @@ class Pairs:
         if not isinstance(cursor.node.value, list):
             cursor.wrong_type("a list of pairs", "write [[NAME, value], [NAME, value]]")
             return None
-        tell: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for pair in cursor.elements():
             parts = pair.elements()
             if len(parts) != 2:
                 pair.wrong_type("a name-value pair", "write [NAME, value]")
                 continue
             name, value = String(VARIABLE).read(parts[0]), LooseString().read(parts[1])
-            if name in tell:
+            if name in variables:
                 parts[0].error(Code.DUPLICATE, f"{shown(name)} is repeated", fix="remove one of the two")
             elif name is not None and value is not None:
-                tell[name] = value
-        return tell
+                variables[name] = value
+        return variables
 
     def schema(self) -> JsonObject:
         """Return the JSON Schema: a list of pairs."""

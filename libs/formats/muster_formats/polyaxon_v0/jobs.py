@@ -46,21 +46,21 @@ class Image:
 
     base: str = ""
     steps: tuple[str, ...] = ()
-    tell: dict[str, str]
+    variables: dict[str, str]
     env: V0Environment
 
     def build(self, name: str) -> Build:
         """Return what the build job of job ``name`` makes."""
-        made_of = msgspec.json.encode((self.base, self.steps, sorted(self.tell.items())))
+        made_of = msgspec.json.encode((self.base, self.steps, sorted(self.variables.items())))
         tag = hashlib.sha256(made_of).hexdigest()[:12]
         image = f"{name}:{tag}" if self.steps else self.base
-        return Build(base=self.base, image=image, steps=self.steps, env=self.tell)
+        return Build(base=self.base, image=image, steps=self.steps, env=self.variables)
 
 
 def read_image(section: Section | None) -> Image:
     """Read the fields of a build from any table that has them."""
     if section is None:
-        return Image(tell={}, env=V0Environment())
+        return Image(variables={}, env=V0Environment())
     if section.get(V0BuildFieldFields.image) is None and not section.given(V0BuildFieldFields.dockerfile):
         section.cursor.missing("image", "image is missing", "add image: python:3.11")
     language = section.get(V0BuildFieldFields.lang_env)
@@ -68,7 +68,7 @@ def read_image(section: Section | None) -> Image:
     return Image(
         base=section.get(V0BuildFieldFields.image) or "",
         steps=tuple(section.get(V0BuildFieldFields.build_steps) or ()),
-        tell={**spoken, **(section.get(V0BuildFieldFields.env_vars) or {})},
+        variables={**spoken, **(section.get(V0BuildFieldFields.env_vars) or {})},
         env=read_env(section.get(V0BuildFields.environment)),
     )
 
@@ -150,7 +150,7 @@ def build_role_of(build: Build, env: V0Environment) -> Role:
 
 def image_template(op: V0Operation, image: Image) -> Template:
     """Build a template with the job's image, given or built."""
-    return Template(image=image.build(op.name).image, env=image.tell)
+    return Template(image=image.build(op.name).image, env=image.variables)
 
 
 def run_policy(env: V0Environment, others: Iterable[V0Environment] = ()) -> RunPolicy:

@@ -212,11 +212,11 @@ def _given(document: Section) -> dict[str, Cursor]:
     given = params or declarations
     found = given.items() if given else {}
     for cursor in found.values():
-        _refuse_references(cursor)
+        _report_references(cursor)
     return found
 
 
-def _refuse_references(cursor: Cursor) -> None:
+def _report_references(cursor: Cursor) -> None:
     if isinstance(cursor.node.value, str) and "{{" in cursor.node.value:
         cursor.error(
             Code.UNSUPPORTED,
@@ -224,7 +224,7 @@ def _refuse_references(cursor: Cursor) -> None:
             fix="write the value itself",
         )
     for below in (*cursor.items().values(), *cursor.elements()):
-        _refuse_references(below)
+        _report_references(below)
 
 
 def _check(name: str, cursor: Cursor, section: Section) -> None:

@@ -26,23 +26,23 @@ class _PodParts:
     volumes: list[Json] = field(default_factory=list["Json"])
     mounts: list[Json] = field(default_factory=list["Json"])
     sources: list[Json] = field(default_factory=list["Json"])
-    tell: list[Json] = field(default_factory=list["Json"])
+    variables: list[Json] = field(default_factory=list["Json"])
 
-    def add_object(self, sort: _ClusterObject, reference: Reference) -> None:
+    def add_object(self, cluster_object: _ClusterObject, reference: Reference) -> None:
         """Add a secret or a config map: mounted, or as variables, with all keys or some."""
         name, items = reference.name, reference.items
         if reference.mount_path:
-            volume = _volume_name(sort.prefix, reference)
+            volume = _volume_name(cluster_object.prefix, reference)
             kept: list[Json] = [{"key": item, "path": item} for item in items]
-            source: JsonObject = {sort.name_key: name, "items": kept}
-            self.volumes.append({"name": volume, sort.volume: _given(source)})
+            source: JsonObject = {cluster_object.name_key: name, "items": kept}
+            self.volumes.append({"name": volume, cluster_object.volume: _given(source)})
             self.mounts.append({"name": volume, "mountPath": reference.mount_path, "readOnly": True})
         elif items:
             for item in items:
                 selector: JsonObject = {"name": name, "key": item}
-                self.tell.append({"name": item, "valueFrom": {f"{sort.volume}KeyRef": selector}})
+                self.variables.append({"name": item, "valueFrom": {f"{cluster_object.volume}KeyRef": selector}})
         else:
-            self.sources.append({f"{sort.volume}Ref": {"name": name}})
+            self.sources.append({f"{cluster_object.volume}Ref": {"name": name}})
 
     def add_claim(self, folder: str, reference: Reference) -> None:
         """Add a claim at its mount path."""
@@ -69,10 +69,10 @@ def pod_template(template: Template, env: V0Environment, container: str) -> Json
     names its container.
     """
     parts = _PodParts()
-    parts.tell.extend({"name": name, "value": value} for name, value in template.env.items())
-    for sort, references in ((_SECRET, env.secrets), (_CONFIG_MAP, env.config_maps)):
+    parts.variables.extend({"name": name, "value": value} for name, value in template.env.items())
+    for cluster_object, references in ((_SECRET, env.secrets), (_CONFIG_MAP, env.config_maps)):
         for reference in references:
-            parts.add_object(sort, reference)
+            parts.add_object(cluster_object, reference)
     for folder, claims in (("data", env.data), ("outputs", env.artifacts)):
         for claim in claims:
             parts.add_claim(folder, claim)
@@ -81,7 +81,7 @@ def pod_template(template: Template, env: V0Environment, container: str) -> Json
         "name": container,
         "image": template.image,
         "command": list(template.command),
-        "env": parts.tell,
+        "env": parts.variables,
         "envFrom": parts.sources,
         "ports": [{"name": port.name, "containerPort": port.number} for port in template.ports],
         "resources": _given(amounts),

@@ -126,8 +126,8 @@ def read_resources(section: Section) -> tuple[Resources, Resources]:
     if asked_list or held_list:
         for sort, _, _ in _SORTS:
             if cursor := section.at(sort.key):
-                words = f"{sort.key} cannot be combined with requests or limits, which are another layout"
-                cursor.error(Code.CONFLICT, words, found="", fix=f"move {sort.key} into requests and limits")
+                message = f"{sort.key} cannot be combined with requests or limits, which are another layout"
+                cursor.error(Code.CONFLICT, message, found="", fix=f"move {sort.key} into requests and limits")
         asked_all, held_all = _kubernetes(asked_list), _kubernetes(held_list)
         for name in {**asked_all, **held_all}:
             given.note(name, asked_all.get(name), held_all.get(name), (asked_list or section).cursor)
@@ -141,8 +141,8 @@ class _Amounts:
 
     def note(self, name: str, asked: int | None, held: int | None, at: Cursor) -> None:
         if asked is not None and held is not None and name in _DEVICES and asked != held:
-            words = "a device is not shared: its request and limit must be equal"
-            at.error(Code.CONFLICT, words, found="", fix="write the same number for both")
+            message = "a device is not shared: its request and limit must be equal"
+            at.error(Code.CONFLICT, message, found="", fix="write the same number for both")
         elif asked is not None and held is not None and asked > held:
             at.error(
                 Code.CONFLICT,

@@ -47,7 +47,7 @@ class Override:
 
     env: V0Environment
     location: SourceLocation
-    index_spot: SourceLocation
+    index_location: SourceLocation
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +55,7 @@ class SideReplicas:
     """The workers, or the parameter servers."""
 
     count: int
-    count_spot: SourceLocation
+    count_location: SourceLocation
     location: SourceLocation
     default: V0Environment
     overrides: dict[int, Override]
@@ -100,7 +100,7 @@ def read_replicas(document: Section, environment: Section | None) -> Replicas | 
     """Read the replicas from any layout, or return ``None`` if there are none; report contradictions."""
     section, implied = _section(document, environment)
     if environment is not None:
-        _tell_beside(environment, replicas=section is not None)
+        _report_misplaced_roles(environment, replicas=section is not None)
     if section is None:
         return None
     beside = environment if _side_keys(environment) else None
@@ -131,8 +131,8 @@ def _section(document: Section, environment: Section | None) -> tuple[Section | 
     if section := document.get(V0ExperimentFields.replicas):
         found.append((section, ""))
     for section, _ in found[1:]:
-        words = f"replicas are already given under {found[0][0].cursor.path}"
-        section.cursor.error(Code.CONFLICT, words, found="", fix="remove one of the two")
+        message = f"replicas are already given under {found[0][0].cursor.path}"
+        section.cursor.error(Code.CONFLICT, message, found="", fix="remove one of the two")
     return found[0] if found else (None, "")
 
 
@@ -168,7 +168,7 @@ def _side(fields: _SideFields, section: Section, beside: Section | None) -> Side
     given = [key for key in (fields.default.key, fields.default_misspelt.key) if section.at(key)]
     return SideReplicas(
         count=section.get(fields.count) or 0,
-        count_spot=section.cursor.key_location(fields.count.key),
+        count_location=section.cursor.key_location(fields.count.key),
         location=section.cursor.key_location(given[0]) if given else section.cursor.location,
         default=default,
         overrides=overrides,
@@ -198,13 +198,13 @@ def _override(one: Section, field: Field[int], env: V0Environment, overrides: di
     if index is None:
         one.cursor.missing("index", "a replica that differs needs an index", "add index: 0")
     elif index in overrides:
-        words = f"replica {index} is repeated"
+        message = f"replica {index} is repeated"
         one.cursor.problems.add(
-            Code.DUPLICATE, one.cursor.key_location("index"), words, found=str(index), fix="merge the two"
+            Code.DUPLICATE, one.cursor.key_location("index"), message, found=str(index), fix="merge the two"
         )
     else:
         overrides[index] = Override(
-            env=env, location=one.cursor.location, index_spot=one.cursor.key_location("index")
+            env=env, location=one.cursor.location, index_location=one.cursor.key_location("index")
         )
 
 
@@ -214,23 +214,23 @@ def _side_keys(environment: Section | None) -> list[str]:
     return [key for key in keys if key in fields and not fields[key].rejected]
 
 
-def _tell_beside(environment: Section, *, replicas: bool) -> None:
+def _report_misplaced_roles(environment: Section, *, replicas: bool) -> None:
     """Report roles that are described outside the replicas, or without replicas."""
     for key in _side_keys(environment):
-        spot = environment.cursor.key_location(key)
+        location = environment.cursor.key_location(key)
         if replicas:
-            words = f"{key} belongs under replicas and is read as part of them"
+            message = f"{key} belongs under replicas and is read as part of them"
             environment.cursor.problems.warn(
-                Code.MISSPELT, spot, words, found=key, fix=f"move {key} into replicas"
+                Code.MISSPELT, location, message, found=key, fix=f"move {key} into replicas"
             )
         else:
-            words = f"{key} describes replicas, but there are none"
+            message = f"{key} describes replicas, but there are none"
             environment.cursor.problems.add(
-                Code.CONFLICT, spot, words, found=key, fix="add replicas: {n_workers: ...}"
+                Code.CONFLICT, location, message, found=key, fix="add replicas: {n_workers: ...}"
             )
 
 
-_KEEP_STILL = ("sleep", "infinity")
+_SLEEP = ("sleep", "infinity")
 _REMOTE = frozenset({Framework.MPI, Framework.HOROVOD})
 _CONTAINER = "main"
 
@@ -280,7 +280,7 @@ def with_env(template: Template, env: V0Environment, framework: Framework = Fram
     requests, limits = env.resources or (template.requests, template.limits)
     full = msgspec.structs.replace(
         template,
-        env={**template.env, **env.tell},
+        env={**template.env, **env.variables},
         requests=requests,
         limits=limits,
         labels=env.labels,
@@ -311,20 +311,20 @@ def side_roles(
     if framework not in (Framework.TENSORFLOW, Framework.MXNET, Framework.PLAIN) and (
         ps.count or ps.overrides or ps.default != V0Environment()
     ):
-        spot = ps.count_spot if ps.count else ps.location
-        words = f"{framework.value} has no parameter servers"
-        problems.add(Code.CONFLICT, spot, words, found=str(ps.count), fix="remove n_ps, default_ps and ps")
+        location = ps.count_location if ps.count else ps.location
+        message = f"{framework.value} has no parameter servers"
+        problems.add(Code.CONFLICT, location, message, found=str(ps.count), fix="remove n_ps, default_ps and ps")
         ps = replace(ps, count=0, overrides={}, default=V0Environment())
-    still = msgspec.structs.replace(template, command=_KEEP_STILL) if framework in _REMOTE else template
-    sides = ((names.worker, "n_workers", replicas.worker, still), (names.ps, "n_ps", ps, template))
+    sleeping = msgspec.structs.replace(template, command=_SLEEP) if framework in _REMOTE else template
+    sides = ((names.worker, "n_workers", replicas.worker, sleeping), (names.ps, "n_ps", ps, template))
     roles: list[Role] = []
     for name, field_name, side, base in sides:
         if side.count or side.overrides:
             roles.append(_role(name, side, base, framework))
             _note(name, field_name, side, locations)
         elif side.default != V0Environment():
-            words = f"{field_name} is not given, so this has no effect"
-            problems.warn(Code.IGNORED, side.location, words, fix=f"add {field_name}")
+            message = f"{field_name} is not given, so this has no effect"
+            problems.warn(Code.IGNORED, side.location, message, fix=f"add {field_name}")
     return tuple(roles)
 
 
@@ -351,11 +351,11 @@ def _policy(env: V0Environment, otherwise: RestartPolicy) -> RestartPolicy:
 
 def _note(name: str, field_name: str, side: SideReplicas, locations: FieldLocations) -> None:
     for field in ("replicas", "min", "max"):
-        locations.record(JobField(field, name), side.count_spot, field_name)
+        locations.record(JobField(field, name), side.count_location, field_name)
     for field in ("role", "template", "resources"):
         locations.record(JobField(field, name), side.location)
     for index, override in side.overrides.items():
-        locations.record(JobField("overrides", name, index), override.index_spot)
+        locations.record(JobField("overrides", name, index), override.index_location)
         locations.record(JobField("override", name, index), override.location)
         if override.env.resources:
             locations.record(JobField("resources", name, index), override.location)

@@ -111,7 +111,7 @@ class _ClusterMembers:
         section = document.run()
         if section is None:
             return ()
-        run = RunReader(retries=retries or 0, tell=values.tell, locations=locations).read(section)
+        run = RunReader(retries=retries or 0, variables=values.variables, locations=locations).read(section)
         job = self._job(run, name=name, policy=policy, values=values, locations=locations)
         if run.kind is JobKind.BATCH or retries is not None:
             job = msgspec.structs.replace(
@@ -232,9 +232,9 @@ class _ClusterMembers:
         node = dataclasses.replace(at.node, value=queue, text=queue)
         queue = String(QUEUE).read(dataclasses.replace(at, node=node)) or ""
         if run.queue and run.queue != queue:
-            spot = locations.find(JobField("scheduling_queue"))
-            words = f"schedulingPolicy.queue is ignored: the operation's queue is {shown(queue)}"
-            at.problems.warn(Code.IGNORED, spot, words)
+            location = locations.find(JobField("scheduling_queue"))
+            message = f"schedulingPolicy.queue is ignored: the operation's queue is {shown(queue)}"
+            at.problems.warn(Code.IGNORED, location, message)
         return queue
 
     def _annotations(self) -> dict[str, str]:

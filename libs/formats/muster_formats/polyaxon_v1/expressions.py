@@ -134,9 +134,9 @@ class ExpressionNames:
                     ]
                 return YamlNode(read, node.line, node.column)
             case str() if has_expression(node.value):
-                spot = SourceLocation(path=path, line=node.line, column=node.column)
+                location = SourceLocation(path=path, line=node.line, column=node.column)
                 return self._replace(
-                    node, _ExpressionContext(spot, problems, words=place in _WORDS), texts=bool(place)
+                    node, _ExpressionContext(location, problems, words=place in _WORDS), texts=bool(place)
                 )
             case _:
                 return node

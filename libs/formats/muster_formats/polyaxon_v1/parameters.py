@@ -31,11 +31,11 @@ _TRUTHS = {"true": True, "false": False}
 class ReceivedParams:
     """The values of a document's names.
 
-    ``values`` are in the order of declaration, then of the parameters; ``tell`` also become environment variables.
+    ``values`` are in the order of declaration, then of the parameters; ``variables`` also become environment variables.
     """
 
     values: Mapping[str, Value] = field(default_factory=dict[str, Value])
-    tell: Mapping[str, str] = field(default_factory=dict[str, str])
+    variables: Mapping[str, str] = field(default_factory=dict[str, str])
 
     @property
     def plain(self) -> dict[str, Json]:
@@ -74,7 +74,7 @@ class ParamsReader:
         params = self._params()
         inputs = self._inputs()
         values: dict[str, Value] = {}
-        tell: dict[str, str] = {}
+        variables: dict[str, str] = {}
         for one in inputs.values():
             param = params.get(one.name)
             node = self._node(one, param, values)
@@ -85,7 +85,7 @@ class ParamsReader:
                 one.section, V1InputFields.to_env.key
             )
             if variable:
-                tell[variable] = text_of(node)
+                variables[variable] = text_of(node)
         for name, param in params.items():
             if name in inputs:
                 continue
@@ -93,8 +93,8 @@ class ParamsReader:
             node = self._resolved(param.value, values)
             values[name] = Value(node=node, argument=f"--{name}={text_of(node)}")
             if param.variable:
-                tell[param.variable] = text_of(node)
-        return ReceivedParams(values, tell)
+                variables[param.variable] = text_of(node)
+        return ReceivedParams(values, variables)
 
     def _params(self) -> dict[str, _Param]:
         params: dict[str, _Param] = {}

@@ -106,13 +106,13 @@ def _respelt(policy: Cursor) -> Cursor:
         right = _means(key)
         if not right or entry.node.value is None:
             continue
-        spot = policy.key_location(key)
+        location = policy.key_location(key)
         if right in entries:
             words = f"{key} and {right} are the same"
-            policy.problems.add(Code.CONFLICT, spot, words, fix="remove one of the two")
+            policy.problems.add(Code.CONFLICT, location, words, fix="remove one of the two")
             continue
         policy.problems.warn(
-            Code.MISSPELT, spot, f"{key} is read as {right}", found=key, fix=f"write {right}"
+            Code.MISSPELT, location, f"{key} is read as {right}", found=key, fix=f"write {right}"
         )
         problems.record(policy.below(right), policy.below(key))
         entries[right] = entry

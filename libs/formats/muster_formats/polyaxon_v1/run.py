@@ -95,10 +95,10 @@ class V1Run:
 
 @dataclass(frozen=True, kw_only=True)
 class RunReader:
-    """Reads a run: ``retries`` is its back-off limit, and every main container gets ``tell``."""
+    """Reads a run: ``retries`` is its back-off limit, and every main container gets ``variables``."""
 
     retries: int
-    tell: Mapping[str, str]
+    variables: Mapping[str, str]
     locations: FieldLocations
 
     def read(self, section: Section) -> V1Run:
@@ -147,8 +147,8 @@ class RunReader:
         ]
         if not roles:
             names = ", ".join(one.key for one in shape.roles)
-            words = f"a {shown(section.cursor.items()['kind'].node.text)} has replicas: {names}"
-            section.cursor.missing(shape.roles[-1].key, words)
+            message = f"a {shown(section.cursor.items()['kind'].node.text)} has replicas: {names}"
+            section.cursor.missing(shape.roles[-1].key, message)
         scheduling = section.get(V1DistributedFields.scheduling)
         min_available = scheduling.get(V1SchedulingFields.min_available) if scheduling else None
         if scheduling:
@@ -183,7 +183,7 @@ class RunReader:
         )
 
     def _pods(self, framework: Framework = Framework.PLAIN) -> PodReader:
-        return PodReader(dataclasses.replace(main_container_of(framework, {}), tell=self.tell))
+        return PodReader(dataclasses.replace(main_container_of(framework, {}), variables=self.variables))
 
     def _roles(
         self,
@@ -230,8 +230,8 @@ def _floored(role: Role, framework: Framework, scheduling: Section | None, other
     if framework in _SPARES:
         return msgspec.structs.replace(role, min=min(max(floor - others, 1), role.replicas))
     if floor < role.replicas + others and scheduling and (at := scheduling.at("minAvailable")):
-        words = f"the members of a {framework.value} run without elasticPolicy wait for each other"
-        at.warn_ignored("minAvailable", words)
+        message = f"the members of a {framework.value} run without elasticPolicy wait for each other"
+        at.warn_ignored("minAvailable", message)
     return role
 
 
@@ -243,10 +243,10 @@ def _check_mode(section: Section) -> None:
     for one in _DISTRIBUTED[V1MXJobFields].roles:
         if (one.key in _TRAINERS) is not (mode is MXMode.TRAIN) and (at := section.at(one.key)):
             other = MXMode.TUNE if mode is MXMode.TRAIN else MXMode.TRAIN
-            words = f"{one.key} is not a replica type of {mode.value}"
+            message = f"{one.key} is not a replica type of {mode.value}"
             fix = f"remove it, or write mode: {other.value}"
             at.problems.add(
-                Code.CONFLICT, section.cursor.key_location(one.key), words, found=one.key, fix=fix
+                Code.CONFLICT, section.cursor.key_location(one.key), message, found=one.key, fix=fix
             )
 
 
