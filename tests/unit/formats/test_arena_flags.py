@@ -9,7 +9,6 @@ from muster_formats.arena.command_line import flags_of
 from muster_formats.arena.document import split_own
 from muster_formats.arena.flag_types import Flag
 from muster_formats.arena.jobs import SUB_COMMANDS, SubCommand
-from muster_formats.arena.rows import arena_rows
 from muster_formats.schema import Effect
 
 VALUES = {
@@ -107,15 +106,21 @@ def test_a_flag_that_is_acted_upon_changes_the_job(sort: SubCommand, flag: Flag[
     assert jobs_of(sort, [*needs, given]) != jobs_of(sort, needs)
 
 
-def test_the_rows_are_those_of_the_tables() -> None:
-    rows = {row.path: row for row in arena_rows()}
-    assert rows["tfjob --worker-cpu"].doc == "CPU of each worker. Also --workerCpu."
-    assert rows["mpijob --ssh-port"].effect is Effect.IGNORED
-    assert rows["etjob --config-file"].effect is Effect.REJECTED
-    assert all(
-        row.doc and bool(row.why) is (row.effect in {Effect.IGNORED, Effect.REJECTED})
-        for row in rows.values()
-    )
+@pytest.mark.parametrize(
+    ("sub_command", "key", "effect"),
+    [
+        ("tfjob", "--worker-cpu", Effect.SUPPORTED),
+        ("mpijob", "--ssh-port", Effect.IGNORED),
+        ("etjob", "--config-file", Effect.REJECTED),
+    ],
+)
+def test_a_flag_has_the_effect_of_its_table(sub_command: str, key: str, effect: Effect) -> None:
+    (table,) = (one.table for one in SUB_COMMANDS if sub_command in one.names)
+    assert flags_of(table)[key].effect is effect
+
+
+def test_every_flag_has_a_description() -> None:
+    assert all(flag.doc for one in SUB_COMMANDS for flag in flags_of(one.table).values())
 
 
 @pytest.mark.parametrize(

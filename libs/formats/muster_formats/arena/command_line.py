@@ -167,7 +167,9 @@ class _FlagReader:
         problems, name = self.command_line.problems, cursor.path.partition("[")[0]
         location = SourceLocation(path=name, line=word.line, column=word.column)
         if flag.rejected:
-            problems.add(Code.UNSUPPORTED, location, f"{name} is not supported: {flag.rejected}", fix=flag.fix)
+            problems.add(
+                Code.UNSUPPORTED, location, f"{name} is not supported: {flag.rejected}", fix=flag.fix
+            )
             return
         if flag.key == _QUEUE and cursor.node.text in ("", *_TRUTHS):
             words = "every job waits in a queue; without a name it is the namespace's"

@@ -111,7 +111,8 @@ def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str],
             end += int(flag is not None and flag.takes_value and not sign)
             others += words[at:end]
         elif word != "--" and (
-            any(one.isspace() for one in word) or (not command_started and word in {*PROGRAMS, _SUBMIT, *sub_command_names})
+            any(one.isspace() for one in word)
+            or (not command_started and word in {*PROGRAMS, _SUBMIT, *sub_command_names})
         ):
             command_started = command_started or word in sub_command_names
             others.append(word)
@@ -178,10 +179,17 @@ def _report_sub_command(verb: Word, first: Word | None, problems: Problems) -> N
         if given in (name, *others):
             message = f"arena submit {given} is not supported: {why}"
             problems.add(
-                Code.UNSUPPORTED, location, message, found=given, allowed=allowed, fix=f"submit one of {allowed}"
+                Code.UNSUPPORTED,
+                location,
+                message,
+                found=given,
+                allowed=allowed,
+                fix=f"submit one of {allowed}",
             )
             return
-    near = nearest(given, [name for sub_command in SUB_COMMANDS for name in sub_command.names]) if given else ""
+    near = (
+        nearest(given, [name for sub_command in SUB_COMMANDS for name in sub_command.names]) if given else ""
+    )
     message = f"{shown(given)} is not a kind of job" if given else f"{_SUBMIT} is missing the kind of job"
     fix = f"did you mean {near}?" if near else f"write {_SUBMIT} {names[0]}, or another kind"
     problems.add(Code.UNSUPPORTED_KIND, location, message, found=given, allowed=allowed, fix=fix)
@@ -194,4 +202,6 @@ def _report_verb(program: Word, verb: Word | None, problems: Problems) -> None:
     why = _UNSUPPORTED_COMMANDS.get(verb.text, "") if verb and program.text == NAME else ""
     message = f"{shown(given)} is not supported: {why}" if why else f"{shown(given)} submits nothing"
     fix = "" if why else f"write {NAME} {_SUBMIT} tfjob --name=..."
-    problems.add(Code.UNSUPPORTED, location, message, found=shown(given), allowed=f"{NAME} {_SUBMIT}", fix=fix)
+    problems.add(
+        Code.UNSUPPORTED, location, message, found=shown(given), allowed=f"{NAME} {_SUBMIT}", fix=fix
+    )

@@ -45,8 +45,8 @@ from muster_formats.arena.replicas import (
     restart_policy,
     role_of,
     run_policy,
-    template,
     submit_globals,
+    template,
     worker_count,
 )
 from muster_formats.locations import FieldLocations, JobField
@@ -173,7 +173,10 @@ def read_volcano(command_line: ArenaCommand, given: ReadContext, locations: Fiel
     if not images:
         location = command_line.missing_location(flags.task_images.key)
         command_line.problems.add(
-            Code.REQUIRED, location, "a volcanojob needs images", fix=f"add {flags.task_images.key}=IMAGE,IMAGE"
+            Code.REQUIRED,
+            location,
+            "a volcanojob needs images",
+            fix=f"add {flags.task_images.key}=IMAGE,IMAGE",
         )
     if len(images) > MAX_ROLES and (cursor := command_line.at(flags.task_images)):
         words = f"the job would have {len(images)} roles, which is too many"

@@ -17,11 +17,11 @@ from muster_formats.polyaxon_v0.environment import (
     V0ReplicaResourceFields,
     V0ReplicasFields,
     V0SideFields,
+    pod_template,
     read_env,
     read_resources_only,
 )
 from muster_formats.polyaxon_v0.fields import Backend, V0ExperimentFields
-from muster_formats.polyaxon_v0.pod import pod_template
 from muster_formats.problems import Problems, SourceLocation
 from muster_formats.schema import Field, Section
 
@@ -313,7 +313,9 @@ def side_roles(
     ):
         location = ps.count_location if ps.count else ps.location
         message = f"{framework.value} has no parameter servers"
-        problems.add(Code.CONFLICT, location, message, found=str(ps.count), fix="remove n_ps, default_ps and ps")
+        problems.add(
+            Code.CONFLICT, location, message, found=str(ps.count), fix="remove n_ps, default_ps and ps"
+        )
         ps = replace(ps, count=0, overrides={}, default=V0Environment())
     sleeping = msgspec.structs.replace(template, command=_SLEEP) if framework in _REMOTE else template
     sides = ((names.worker, "n_workers", replicas.worker, sleeping), (names.ps, "n_ps", ps, template))

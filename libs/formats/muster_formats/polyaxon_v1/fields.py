@@ -15,8 +15,7 @@ from muster_formats.field_types import (
     MapOf,
     String,
 )
-from muster_formats.polyaxon_v1.field_types import OneOrMany, V1Param
-from muster_formats.polyaxon_v1.run_fields import RUN
+from muster_formats.polyaxon_v1.run_fields import RUN, OneOrMany, V1Param
 from muster_formats.schema import Field, Nested, Table
 
 VERSION = "1.1"
