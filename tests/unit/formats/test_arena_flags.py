@@ -98,7 +98,7 @@ def acted() -> list[tuple[SubCommand, Flag[object]]]:
 
 
 @pytest.mark.parametrize(("sort", "flag"), acted(), ids=lambda one: one.names[0])
-def test_a_flag_that_is_acted_upon_changes_the_job(sort: SubCommand, flag: Flag[object]) -> None:
+def test_a_supported_flag_changes_the_job(sort: SubCommand, flag: Flag[object]) -> None:
     needs = NEEDS.get(flag.key, [])
     given = f"{flag.key}={value_of(flag)}" if flag.takes_value else flag.key
     if flag.key in {"--chief", "--evaluator"}:
@@ -135,7 +135,7 @@ def test_every_flag_has_a_description() -> None:
         (["tf", "--env", "--wait", "x y"], [], ["tf", "--env", "--wait", "x y"]),
     ],
 )  # fmt: skip
-def test_a_programs_own_options_are_told_from_arenas(
+def test_the_options_of_muster_are_split_from_those_of_arena(
     words: list[str], own: list[str], others: list[str]
 ) -> None:
     takes_value = {"--wait": False, "-o": True, "-f": True}

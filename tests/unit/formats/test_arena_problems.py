@@ -21,13 +21,13 @@ def errors(parsed: Parsed) -> list[Problem]:
     return [found for found in parsed.problems if found.severity is Severity.ERROR]
 
 
-def test_a_misspelt_flag_is_shown_where_it_stands() -> None:
+def test_a_misspelt_flag_is_reported_at_its_column() -> None:
     found = problem("arena submit tfjob \\\n  --name=a \\\n  --worker-cpuu=2 'python t.py'")
     assert (found.code, found.path, found.line, found.column) == ("UnknownField", "--worker-cpuu", 3, 3)
     assert found.fix == "did you mean --worker-cpu?"
 
 
-def test_a_bad_value_is_shown_where_it_stands() -> None:
+def test_a_bad_value_is_reported_at_its_column() -> None:
     found = problem(START + "--workerMemory 4GB x")
     assert (found.code, found.path, found.column) == ("BadQuantity", "--workerMemory", len(START) + 16)
     assert found.fix == "write 4G"
@@ -65,7 +65,7 @@ def test_a_bad_value_is_shown_where_it_stands() -> None:
         ("--worker-cpu 4 --worker-cpu-limit 2", "Conflict"),
     ],
 )
-def test_values_that_are_refused(flags: str, code: str) -> None:
+def test_invalid_values_are_errors(flags: str, code: str) -> None:
     assert errors(parse(START + flags + " x"))[0].code == code
 
 
@@ -87,17 +87,17 @@ def test_values_that_are_refused(flags: str, code: str) -> None:
         ("--workers 1 --workers 2", "Duplicate"),
     ],
 )
-def test_what_has_no_effect_is_said_and_does_not_refuse(flags: str, code: str) -> None:
+def test_ignored_flags_are_warnings(flags: str, code: str) -> None:
     parsed = parse(START + flags + " -- python t.py")
     assert [(found.code, found.severity) for found in parsed.problems] == [(code, Severity.WARNING)]
     assert parsed.jobs[0].warnings == parsed.problems
 
 
-def test_a_name_is_needed() -> None:
+def test_a_missing_name_is_an_error() -> None:
     assert [(p.code, p.path) for p in parse("arena submit tf x").problems] == [("Required", "--name")]
 
 
-def test_a_name_without_a_value_is_told_once() -> None:
+def test_a_name_without_a_value_is_reported_once() -> None:
     assert [p.message for p in parse("arena submit tf x --name").problems] == ["--name needs a value"]
 
 
@@ -107,7 +107,7 @@ def test_roles_and_variables_are_bounded() -> None:
     assert len(parse('arena submit tf "' + "$A " * 50_000 + '"').problems) == 101
 
 
-def test_something_to_run_is_needed() -> None:
+def test_a_missing_command_is_an_error() -> None:
     assert problem("arena submit tf --name=a").code == "NothingToRun"
 
 
@@ -127,7 +127,7 @@ def test_something_to_run_is_needed() -> None:
         ("arena submit tf --name=a x\nkubectl get pods", "Unsupported", "kubectl submits nothing"),
     ],
 )
-def test_what_submits_nothing_is_refused(command: str, code: str, words: str) -> None:
+def test_other_arena_commands_are_rejected(command: str, code: str, words: str) -> None:
     found = problem(command)
     assert found.code == code
     assert words in found.message
@@ -147,7 +147,7 @@ def test_flags_of_an_unquoted_command_are_its_own() -> None:
     assert [(p.code, p.severity) for p in parsed.problems] == [("Misspelt", Severity.WARNING)]
 
 
-def test_after_two_hyphens_all_is_the_command() -> None:
+def test_everything_after_two_hyphens_is_the_command() -> None:
     (job,) = parse(START + "-- python t.py --workers 3").jobs
     assert (job.roles[0].replicas, job.roles[0].template.command[-1]) == (1, "python t.py --workers 3")
 

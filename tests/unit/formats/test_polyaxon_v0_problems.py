@@ -280,35 +280,35 @@ WARNINGS: dict[str, tuple[Parsed, list[tuple[str, str]]]] = {
 
 
 @pytest.mark.parametrize(("parsed", "problem"), ERRORS.values(), ids=ERRORS)
-def test_an_error_refuses_the_document_and_is_told_once(parsed: Parsed, problem: tuple[str, str]) -> None:
+def test_an_error_rejects_the_document_and_is_reported_once(parsed: Parsed, problem: tuple[str, str]) -> None:
     assert told(parsed) == [problem]
     assert parsed.jobs == ()
 
 
 @pytest.mark.parametrize("parsed", [parsed for parsed, _ in ERRORS.values()], ids=ERRORS)
-def test_an_error_knows_its_line(parsed: Parsed) -> None:
+def test_an_error_has_its_line(parsed: Parsed) -> None:
     assert all(problem.line > 0 and problem.column > 0 for problem in parsed.problems)
 
 
 @pytest.mark.parametrize(("parsed", "problems"), WARNINGS.values(), ids=WARNINGS)
-def test_a_warning_rides_along(parsed: Parsed, problems: list[tuple[str, str]]) -> None:
+def test_a_warning_is_attached_to_the_job(parsed: Parsed, problems: list[tuple[str, str]]) -> None:
     assert told(parsed) == []
     assert told(parsed, Severity.WARNING) == problems
     assert parsed.jobs[0].warnings == parsed.problems
 
 
-def test_an_unknown_parameter_is_told_with_those_that_exist() -> None:
+def test_an_unknown_parameter_is_reported_with_the_declared_inputs() -> None:
     (problem,) = document(params={"rate": 1, "steps": 2}, run={"cmd": "train {{ rat }}"}).problems
     assert (problem.allowed, problem.fix) == ("rate, steps", "did you mean rate?")
 
 
-def test_memory_with_a_suffix_is_told_its_unit() -> None:
+def test_memory_with_a_suffix_is_an_error_that_names_the_unit() -> None:
     (problem,) = document(environment={"resources": {"memory": {"requests": "256Mi"}}}).problems
     assert "MiB" in problem.message
     assert problem.allowed == "256, which is 256 MiB"
 
 
-def test_all_is_told_at_once() -> None:
+def test_all_problems_are_reported_at_once() -> None:
     parsed = document(
         hptuning={},
         backend="external",

@@ -102,7 +102,7 @@ def test_every_published_field_is_known_and_described(table: type[Table], key: s
 @pytest.mark.parametrize(
     "key", [key for key, field in V1EnvironmentFields.fields().items() if field.effect is Effect.KUBERNETES]
 )
-def test_what_is_for_kubernetes_is_kept_and_said(key: str) -> None:
+def test_kubernetes_only_fields_are_kept_with_a_warning(key: str) -> None:
     values: dict[str, Any] = {"imagePullSecrets": ["a"], "serviceAccountName": "sa"}
     parsed = component({**JOB, "environment": {key: values.get(key, {})}})
     assert key in job_of(parsed).roles[0].template.pod["spec"]
@@ -112,7 +112,7 @@ def test_what_is_for_kubernetes_is_kept_and_said(key: str) -> None:
 @pytest.mark.parametrize(
     "key", [key for key, field in V1EnvironmentFields.fields().items() if field.effect is Effect.IGNORED]
 )
-def test_what_muster_decides_is_left_out_and_said(key: str) -> None:
+def test_fields_that_muster_decides_are_ignored_with_a_warning(key: str) -> None:
     parsed = component({**JOB, "environment": {key: "x"}})
     assert key not in job_of(parsed).roles[0].template.pod["spec"]
     assert told(parsed) == [(Code.IGNORED, f"run.environment.{key}")]
@@ -126,7 +126,7 @@ def test_the_priority_of_a_job_is_the_highest_of_its_replicas() -> None:
     assert job_of(component({"kind": "tfjob", **replicas})).priority == 7
 
 
-def test_a_line_is_no_program_and_a_text_is_one_argument() -> None:
+def test_a_command_string_is_one_argument() -> None:
     parsed = component(
         {"kind": "job", "container": {"image": "foo", "command": ["sh", "-c"], "args": "train --lr=0.1"}}
     )

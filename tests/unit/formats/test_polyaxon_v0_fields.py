@@ -61,7 +61,7 @@ def test_memory_is_in_mebibytes(memory: Any, size: int) -> None:
     assert master(resources={"memory": {"requests": memory}}).requests == Resources(memory=size)
 
 
-def test_limits_stand_in_for_requests_and_not_the_other_way_round() -> None:
+def test_requests_default_to_limits_and_limits_to_none() -> None:
     template = master(resources={"cpu": {"limits": 2}, "memory": {"requests": 256}})
     assert template.requests == Resources(cpu=2000, memory=256 * MI)
     assert template.limits == Resources(cpu=2000)
@@ -85,7 +85,7 @@ def test_the_later_layout_of_resources_has_kubernetes_units() -> None:
     assert template.limits == Resources(memory=2048 * MI, gpu=1000, extended=devices)
 
 
-def test_the_environment_is_the_master_s_alone() -> None:
+def test_the_environment_applies_to_the_master_only() -> None:
     environment = {"node_selector": {"a": "b"}, "resources": {"gpu": {"requests": 1}}}
     roles = job(
         framework="tensorflow", environment={**environment, "replicas": {"n_workers": 1, "n_ps": 1}}
@@ -118,7 +118,7 @@ DEFAULT = {
         ("env_vars", [["OTHER", "one"]]),
     ],
 )
-def test_a_field_of_one_replica_replaces_that_of_its_role_and_no_other(field: str, value: Any) -> None:
+def test_a_field_of_one_replica_overrides_only_that_field_of_its_role(field: str, value: Any) -> None:
     replicas = {"n_workers": 2, "default_worker": DEFAULT, "worker": [{"index": 1, field: value}]}
     alone = {"n_workers": 2, "default_worker": {**DEFAULT, field: value}}
     workers = [
@@ -130,7 +130,7 @@ def test_a_field_of_one_replica_replaces_that_of_its_role_and_no_other(field: st
 
 
 @pytest.mark.parametrize("empty", [None, {}])
-def test_a_field_that_is_empty_falls_back(empty: Any) -> None:
+def test_an_empty_field_falls_back_to_the_role(empty: Any) -> None:
     replicas = {
         "n_workers": 2,
         "default_worker": DEFAULT,
@@ -154,7 +154,7 @@ def test_a_field_that_is_empty_falls_back(empty: Any) -> None:
         ("tensorflow", "mpi", Framework.MPI, ["launcher", "worker"]),
     ],
 )
-def test_roles_have_the_names_that_their_framework_has_for_them(
+def test_roles_are_named_as_in_their_framework(
     framework: str, backend: str, expected: Framework, names: list[str]
 ) -> None:
     counts = {"n_workers": 2, "n_ps": 1 if len(names) > 2 else 0}
@@ -163,12 +163,12 @@ def test_roles_have_the_names_that_their_framework_has_for_them(
     assert [role.name for role in told.roles] == names
 
 
-def test_an_mpi_launcher_runs_the_command_and_its_workers_keep_still() -> None:
+def test_an_mpi_launcher_runs_the_command_and_its_workers_sleep() -> None:
     roles = job(framework="horovod", backend="mpi", environment={"replicas": {"n_workers": 2}}).roles
     assert [role.template.command for role in roles] == [("/bin/bash", "-c", "train"), ("sleep", "infinity")]
 
 
-def test_only_polyaxon_s_own_tensorflow_is_told_a_model_dir() -> None:
+def test_only_tensorflow_on_the_native_backend_gets_a_model_dir() -> None:
     environment = {"replicas": {"n_workers": 1}}
     dirs = {
         backend: job(
@@ -179,7 +179,7 @@ def test_only_polyaxon_s_own_tensorflow_is_told_a_model_dir() -> None:
     assert dirs == {"native": "outputs/exp", "kubeflow": ""}
 
 
-def test_a_framework_without_replicas_is_kept_for_people() -> None:
+def test_a_framework_without_replicas_becomes_an_annotation() -> None:
     told = job(framework="scikit-learn")
     assert told.framework is Framework.PLAIN
     assert told.annotations == {"polyaxon.com/framework": "scikit-learn"}
@@ -194,7 +194,7 @@ def test_a_framework_without_replicas_is_kept_for_people() -> None:
         ("tensorboard", "tensorboard", Category.JOBS, JobKind.SERVICE, RestartPolicy.ALWAYS),
     ],
 )
-def test_a_kind_has_its_role_its_category_and_its_life(
+def test_a_kind_determines_role_category_and_restart_policy(
     kind: str, role: str, category: Category, job_kind: JobKind, policy: RestartPolicy
 ) -> None:
     told = job(kind)
@@ -234,24 +234,24 @@ def test_a_service_has_a_command_and_a_port(kind: str, fields: dict[str, Any], l
     assert template.ports == (Port(name="http", number=port),)
 
 
-def test_restarts_are_those_of_the_most_patient_role() -> None:
+def test_the_back_off_limit_is_the_largest_of_the_roles() -> None:
     replicas = {"n_workers": 1, "default_worker": {"max_restarts": 5}}
     told = job(framework="pytorch", environment={"max_restarts": 2, "replicas": replicas})
     assert told.run.backoff_limit == 5
     assert [role.restart_policy for role in told.roles] == [RestartPolicy.ON_FAILURE] * 2
 
 
-def test_a_service_that_forgives_failures_still_stays_up() -> None:
+def test_a_service_with_restarts_is_always_restarted() -> None:
     told = job("notebook", environment={"max_restarts": 2})
     assert (told.run.backoff_limit, only(told.roles).restart_policy) == (2, RestartPolicy.ALWAYS)
 
 
-def test_no_restarts_are_none() -> None:
+def test_zero_restarts_never_restart() -> None:
     told = job(environment={"max_restarts": 0})
     assert (told.run.backoff_limit, only(told.roles).restart_policy) == (0, RestartPolicy.NEVER)
 
 
-def test_the_later_words_of_a_job_s_life_are_taken_too() -> None:
+def test_the_later_termination_fields_are_read() -> None:
     told = job("job", environment={"max_retries": 4, "restart_policy": "Always", "ttl": 60, "timeout": 90})
     assert (told.run.backoff_limit, told.run.ttl_s, told.run.active_deadline_s) == (4, 60, 90)
     assert only(told.roles).restart_policy is RestartPolicy.ALWAYS
@@ -292,19 +292,19 @@ def test_a_job_has_the_document_s_name_else_the_given_one_else_its_kind(
     assert job(source=given, **({"name": said} if said else {})).name == name
 
 
-def test_what_is_for_people_is_kept() -> None:
+def test_description_and_tags_become_annotations() -> None:
     told = job(description="digits", tags=["a", "b"])
     assert told.annotations == {"polyaxon.com/description": "digits", "polyaxon.com/tags": "a,b"}
 
 
-def test_an_image_is_used_as_it_is_where_there_is_nothing_to_build() -> None:
+def test_an_image_without_build_steps_is_used_unchanged() -> None:
     told = job(build={"image": "tf", "lang_env": "C.UTF-8", "env_vars": [["A", 1]]})
     template = only(told.roles).template
     assert (told.built_by, template.image) == ("", "tf")
     assert template.env == {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "LANGUAGE": "C.UTF-8", "A": "1"}
 
 
-def test_an_image_with_steps_is_built_first_where_its_environment_says() -> None:
+def test_an_image_with_steps_is_built_first_in_its_own_environment() -> None:
     build, told = jobs(
         name="exp",
         build={"image": "tf", "build_steps": ["a", "b"], "environment": {"node_selector": {"for": "builds"}}},
@@ -317,7 +317,7 @@ def test_an_image_with_steps_is_built_first_where_its_environment_says() -> None
     assert only(told.roles).template.image == build.build.image
 
 
-def test_the_same_steps_over_the_same_image_are_the_same_image() -> None:
+def test_equal_steps_on_an_equal_image_have_an_equal_tag() -> None:
     def image(**build: Any) -> str:
         built, _ = jobs(name="exp", build={"image": "tf", "build_steps": ["a"], **build})
         assert built.build
@@ -327,7 +327,7 @@ def test_the_same_steps_over_the_same_image_are_the_same_image() -> None:
     assert len({image(), image(build_steps=["b"]), image(image="other"), image(env_vars=[["A", 1]])}) == 4
 
 
-def test_a_flag_stands_for_itself_or_for_nothing() -> None:
+def test_a_flag_parameter_expands_to_its_option_or_to_nothing() -> None:
     inputs = [{"name": name, "type": "bool", "is_flag": True} for name in ("fast", "slow")]
     told = job(
         inputs=inputs, params={"fast": True, "slow": False}, run={"cmd": "train {{ fast }} {{ slow }}"}
@@ -336,7 +336,7 @@ def test_a_flag_stands_for_itself_or_for_nothing() -> None:
     assert told.options.parameters == {"fast": True, "slow": False}
 
 
-def test_parameters_are_filled_into_the_environment_and_the_build_as_what_they_are() -> None:
+def test_parameters_in_the_environment_and_the_build_keep_their_types() -> None:
     build, told = jobs(
         params={"workers": 3, "cpu": 0.5, "version": "2.0"},
         framework="pytorch",
@@ -422,7 +422,7 @@ PLACES = [(kind, path) for kind, table in TABLES.items() for path in nested(tabl
 @pytest.mark.parametrize(
     ("kind", "path"), PLACES, ids=lambda value: value if isinstance(value, str) else ".".join(value)
 )
-def test_no_mapping_is_passed_over_in_silence(kind: str, path: list[str]) -> None:
+def test_every_nested_mapping_has_a_table(kind: str, path: list[str]) -> None:
     whole: dict[str, Any] = {"version": 1, "kind": kind}
     here = whole
     for step in path:
@@ -440,5 +440,5 @@ def test_no_mapping_is_passed_over_in_silence(kind: str, path: list[str]) -> Non
 
 
 @pytest.mark.parametrize("table", TABLES.values(), ids=TABLES)
-def test_every_field_says_what_it_is(table: type[Table]) -> None:
+def test_every_field_has_a_description(table: type[Table]) -> None:
     assert [key for key, field in table.fields().items() if not field.doc] == []

@@ -43,7 +43,7 @@ def told(parsed: Parsed) -> list[tuple[str, str]]:
 # An operation over its component
 
 
-def test_the_operation_counts_where_both_say_something() -> None:
+def test_the_operation_overrides_its_component() -> None:
     inner = {"name": "one", "queue": "a", "tags": ["x"], "termination": {"timeout": 9, "ttl": 3}, "run": JOB}
     job = job_of(operation(inner, name="two", queue="b", tags=["y"], termination={"timeout": 7}))
     assert (job.name, job.queue, job.annotations) == ("two", "b", {"polyaxon.com/tags": "x,y"})
@@ -59,7 +59,7 @@ def test_the_operation_counts_where_both_say_something() -> None:
         ("isnull", {"a": "1", "b": "1"}, ("old",), ["old"]),
     ],
 )
-def test_a_run_patch_goes_over_the_run_as_its_strategy_says(
+def test_a_run_patch_is_merged_by_its_strategy(
     strategy: str, selector: dict[str, str], args: tuple[str, ...], tolerated: list[str]
 ) -> None:
     run = {
@@ -83,7 +83,7 @@ def test_a_run_patch_goes_over_the_run_as_its_strategy_says(
     assert [one.key for one in template.tolerations] == tolerated
 
 
-def test_a_patch_of_one_replica_goes_over_every_replica_of_a_distributed_run() -> None:
+def test_a_replica_patch_applies_to_every_replica_of_a_distributed_run() -> None:
     run = {"kind": "tfjob", "ps": {"container": CONTAINER}, "worker": {"replicas": 2, "container": CONTAINER}}
     patch = {"environment": {"nodeSelector": {"pool": "gpu"}}}
     job = job_of(operation({"name": "exp", "run": run}, runPatch=patch))
@@ -97,7 +97,7 @@ def test_a_patch_of_a_distributed_run_names_its_replicas() -> None:
     assert (job.roles[0].replicas, job.run.clean_pod_policy) == (5, CleanPodPolicy.RUNNING)
 
 
-def test_a_problem_of_a_patch_is_told_in_the_patch() -> None:
+def test_a_problem_of_a_patch_is_reported_in_the_patch() -> None:
     patch = {"container": {"resources": {"limits": {"memory": "lots"}}}, "replicas": 3}
     assert told(operation(runPatch=patch)) == [
         ("BadQuantity", "runPatch.container.resources.limits.memory"),
@@ -105,7 +105,7 @@ def test_a_problem_of_a_patch_is_told_in_the_patch() -> None:
     ]
 
 
-def test_a_problem_of_a_run_is_told_in_the_run_in_the_words_of_the_document() -> None:
+def test_a_problem_of_a_run_has_the_field_names_of_the_document() -> None:
     run: dict[str, Any] = {
         "kind": "job",
         "environment": {"nodeSelector": {"a": "b c"}},
@@ -155,7 +155,7 @@ def test_an_agent_is_left_out_of_the_queue_with_a_warning() -> None:
     assert told(parsed) == [("Ignored", "queue")]
 
 
-def test_the_queue_of_the_operation_counts_before_that_of_the_scheduling_policy() -> None:
+def test_the_queue_of_the_operation_overrides_the_scheduling_policy() -> None:
     run = {"kind": "mpijob", "launcher": {"container": CONTAINER}, "schedulingPolicy": {"queue": "b"}}
     parsed = component(run, queue="a")
     assert job_of(parsed).queue == "a"
@@ -177,7 +177,7 @@ def test_the_queue_of_the_operation_counts_before_that_of_the_scheduling_policy(
         ({"kind": "tfjob"}, 2, "Never", RestartPolicy.NEVER),
     ],
 )
-def test_who_is_started_again(
+def test_the_restart_policy_follows_the_termination_section(
     run: dict[str, Any], retries: int | None, said: str | None, policy: RestartPolicy
 ) -> None:
     environment = {"environment": {"restartPolicy": said}} if said else {}
@@ -190,7 +190,7 @@ def test_who_is_started_again(
     assert job.roles[0].restart_policy is policy
 
 
-def test_nothing_is_forgiven_unless_it_is_said() -> None:
+def test_the_back_off_limit_is_zero_by_default() -> None:
     assert job_of(component()).run.backoff_limit == 0
 
 
@@ -199,7 +199,7 @@ def test_replicas_are_removed_at_once_unless_a_ttl_keeps_them(ttl: int | None, c
     assert job_of(component(termination={"ttl": ttl})).run.clean_pod_policy is clean
 
 
-def test_what_waits_for_approval_is_held() -> None:
+def test_a_run_that_waits_for_approval_is_suspended() -> None:
     assert job_of(component(isApproved=False)).run.suspend
     assert not job_of(component(isApproved=True)).run.suspend
 
@@ -228,7 +228,7 @@ SHARED = ["presets", "cache", "hooks", "actions"]
 
 
 @pytest.mark.parametrize("key", [*MANAGED, *SHARED])
-def test_what_an_experiment_manager_does_is_refused_in_those_words(key: str) -> None:
+def test_tuning_and_pipelines_are_rejected_with_the_reason(key: str) -> None:
     fields: dict[str, Any] = {key: "x"}
     (problem,) = operation(None, **fields).problems
     assert (problem.code, problem.path) == (Code.UNSUPPORTED, key)
@@ -236,28 +236,28 @@ def test_what_an_experiment_manager_does_is_refused_in_those_words(key: str) -> 
 
 
 @pytest.mark.parametrize("key", ["hubRef", "pathRef", "urlRef"])
-def test_a_component_elsewhere_is_refused_once(key: str) -> None:
+def test_a_component_reference_is_rejected_once(key: str) -> None:
     document = {"version": 1.1, "kind": "operation", "name": "exp", key: "kaniko:v1"}
     (problem,) = parse(yaml.safe_dump(document)).problems
     assert (problem.code, problem.path) == (Code.UNSUPPORTED, key)
     assert problem.fix.startswith("write the component here")
 
 
-def test_an_operation_without_a_component_asks_for_one() -> None:
+def test_an_operation_without_a_component_is_an_error() -> None:
     assert told(parse("{version: 1.1, kind: operation, name: exp}")) == [("Required", "component")]
 
 
-def test_a_component_without_a_run_asks_for_one() -> None:
+def test_a_component_without_a_run_is_an_error() -> None:
     assert told(parse("{version: 1.1, kind: component, name: exp}")) == [("Required", "run")]
 
 
 @pytest.mark.parametrize("kind", ["sparkjob", "rayjob", "daskjob", "dag", "notifier", "cleaner", "tuner"])
-def test_a_kind_that_cannot_be_run_is_refused_with_the_reason(kind: str) -> None:
+def test_an_unsupported_kind_of_run_is_rejected_with_the_reason(kind: str) -> None:
     (problem,) = component({"kind": kind, "whatever": 1}).problems
     assert (problem.code, problem.path) == (Code.UNSUPPORTED, "run.kind")
 
 
-def test_a_misspelt_kind_of_run_has_a_nearest_one() -> None:
+def test_a_misspelt_kind_of_run_suggests_the_nearest() -> None:
     (problem,) = component({"kind": "pytorch-job"}).problems
     assert (problem.code, problem.fix) == (Code.NOT_ALLOWED, "did you mean pytorchjob?")
 
@@ -277,12 +277,12 @@ def test_a_misspelt_kind_of_run_has_a_nearest_one() -> None:
         "connection",
     ],
 )
-def test_what_polyaxons_own_containers_fetch_is_refused(key: str) -> None:
+def test_fields_for_polyaxons_own_containers_are_rejected(key: str) -> None:
     parsed = component({**JOB, "init": [{key: {}}]})
     assert told(parsed) == [(Code.UNSUPPORTED, f"run.init[0].{key}")]
 
 
-def test_a_template_is_refused_with_what_is_to_be_filled_in() -> None:
+def test_a_template_is_rejected_with_its_open_fields() -> None:
     (problem,) = component(
         template={"enabled": True, "description": "no data", "fields": ["run.volumes"]}
     ).problems
@@ -292,7 +292,7 @@ def test_a_template_is_refused_with_what_is_to_be_filled_in() -> None:
     assert component(template={"enabled": False}).problems == ()
 
 
-def test_a_preset_is_refused() -> None:
+def test_a_preset_is_rejected() -> None:
     assert told(operation(isPreset=True)) == [(Code.UNSUPPORTED, "isPreset")]
 
 
@@ -306,5 +306,5 @@ def test_a_preset_is_refused() -> None:
         {"kind": "daskcluster"},
     ],
 )
-def test_a_run_of_nobody_asks_for_somebody(run: dict[str, Any]) -> None:
+def test_a_distributed_run_without_replicas_is_an_error(run: dict[str, Any]) -> None:
     assert {problem.code for problem in component(run).problems} == {Code.REQUIRED}

@@ -72,7 +72,7 @@ def test_a_name_is_replaced_by_its_value(given: dict[str, Any], expression: str,
     assert args_of(operation(given, run=running(expression))) == (text,)
 
 
-def test_a_value_keeps_its_type_where_no_text_is_due() -> None:
+def test_a_value_keeps_its_type_outside_strings() -> None:
     run = {"kind": "tfjob", "worker": {"replicas": "{{ n }}", "container": CONTAINER}}
     job = job_of(operation({"n": 4}, run=run, termination={"maxRetries": "{{ n }}"}))
     assert (job.roles[0].replicas, job.run.backoff_limit) == (4, 4)
@@ -84,13 +84,13 @@ def test_a_whole_section_may_be_a_parameter() -> None:
     assert job.roles[0].template.node_selector == {"zone": "a"}
 
 
-def test_labels_and_variables_are_texts_whatever_the_parameter_is() -> None:
+def test_labels_and_variables_become_strings() -> None:
     run = running(env=[{"name": "N", "value": "{{ n }}"}]) | {"environment": {"labels": {"n": "{{ n }}"}}}
     template = job_of(operation({"n": 4}, run=run)).roles[0].template
     assert (template.env, template.labels) == ({"N": "4"}, {"n": "4"})
 
 
-def test_an_argument_that_comes_to_nothing_is_left_out() -> None:
+def test_an_empty_argument_is_left_out() -> None:
     inputs = [
         {"name": "check", "type": "bool", "value": False},
         {"name": "steps", "type": "int", "isOptional": True},
@@ -117,14 +117,16 @@ def test_an_argument_that_comes_to_nothing_is_left_out() -> None:
         ("{{ connections.data }}", Code.NOT_ALLOWED, "there is no parameter connections"),
     ],
 )
-def test_what_cannot_be_filled_in_is_refused_where_it_stands(expression: str, code: Code, words: str) -> None:
+def test_an_expression_that_cannot_be_expanded_is_an_error_at_its_line(
+    expression: str, code: Code, words: str
+) -> None:
     parsed = operation({"learning_rate": 0.1}, run=running(expression))
     (problem,) = parsed.problems
     assert (problem.code, problem.path) == (code, "component.run.container.args[0]")
     assert words in f"{problem.message} {problem.fix} {problem.allowed}"
 
 
-def test_what_is_known_only_when_it_runs_is_refused_outside_commands_with_the_variable_to_read() -> None:
+def test_a_run_time_value_outside_commands_is_an_error_that_names_the_variable() -> None:
     parsed = operation(run=running(env=[{"name": "ID", "value": "{{ globals.uuid }}"}]))
     (problem,) = parsed.problems
     assert (problem.code, problem.fix) == (Code.UNSUPPORTED, "read MUSTER_JOB_ID in the program")
@@ -152,7 +154,7 @@ def test_what_is_known_only_when_it_runs_is_refused_outside_commands_with_the_va
         ({"type": "List[int]", "validation": {"minItems": 2}}, [1], Code.OUT_OF_RANGE),
     ],
 )
-def test_a_value_is_held_to_what_its_input_declares(declared: dict[str, Any], value: Any, code: Code) -> None:
+def test_a_value_is_validated_against_its_input(declared: dict[str, Any], value: Any, code: Code) -> None:
     parsed = operation({"x": {"value": value}}, [{"name": "x", **declared}])
     assert told(parsed) == [(code, "params.x.value")]
 
@@ -161,12 +163,12 @@ def test_a_value_is_held_to_what_its_input_declares(declared: dict[str, Any], va
     ("kind", "value", "read"),
     [("int", "3", 3), ("float", "1e-3", 0.001), ("bool", "True", True), ("str", 3, "3")],
 )
-def test_a_text_is_read_as_its_type(kind: str, value: Any, read: Any) -> None:
+def test_a_string_is_parsed_as_the_type_of_its_input(kind: str, value: Any, read: Any) -> None:
     parsed = operation({"x": value}, [{"name": "x", "type": kind}])
     assert job_of(parsed).options.parameters == {"x": read}
 
 
-def test_an_input_without_a_value_asks_for_a_parameter() -> None:
+def test_an_input_without_a_value_requires_a_parameter() -> None:
     (problem,) = operation(None, [{"name": "activation", "type": "str"}]).problems
     assert (problem.code, problem.path) == (Code.REQUIRED, "component.inputs[0].value")
     assert "params: {activation: ...}" in problem.fix
@@ -195,7 +197,7 @@ def test_a_parameter_without_an_input_is_taken_unless_params_are_strict(
 
 
 @pytest.mark.parametrize("name", ["globals", "params", "inputs"])
-def test_a_name_that_expressions_begin_with_is_no_input(name: str) -> None:
+def test_a_reserved_name_cannot_be_an_input(name: str) -> None:
     assert told(operation(None, [{"name": name, "value": 1}])) == [("BadName", "component.inputs[0].name")]
 
 
@@ -210,7 +212,7 @@ def test_a_parameter_goes_into_the_environment_of_every_replica() -> None:
     ["{{" * 200_000, "{% " * 200_000, "{{ x " * 100_000, "{{ x }}" * 100_000, "}}" * 300_000],
     ids=["opened", "statements", "never closed", "many", "closed"],
 )
-def test_no_text_takes_long_or_much(text: str) -> None:
+def test_expansion_of_any_text_is_bounded_in_time_and_size(text: str) -> None:
     began = time.process_time()
     parsed = operation({"x": "y" * 1000}, run=running(text))
     assert time.process_time() - began < 1

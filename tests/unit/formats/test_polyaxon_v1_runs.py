@@ -60,7 +60,7 @@ def test_workers_stay_between_the_bounds(policy: dict[str, Any], bounds: tuple[i
     assert (role.min, role.replicas, role.max) == bounds
 
 
-def test_workers_that_break_the_bounds_are_told_in_the_words_of_the_policy() -> None:
+def test_workers_outside_the_bounds_are_reported_with_the_policy_fields() -> None:
     assert told(elastic({"minReplicas": 2, "maxReplicas": 2})) == [("Conflict", "run.worker.replicas")]
     (problem,) = elastic({"minReplicas": 4, "maxReplicas": 9}).problems
     assert problem.message == "worker.replicas 3 is below minReplicas 4"
@@ -74,7 +74,7 @@ def test_both_spellings_of_a_key_are_read_and_not_both_at_once() -> None:
     assert told(twice) == [("Conflict", "run.elasticPolicy.rdvzId")]
 
 
-def test_processes_are_said_once() -> None:
+def test_processes_given_twice_are_a_conflict() -> None:
     assert job_of(elastic({"nProcPerNode": 4})).options.processes == "4"
     assert job_of(elastic({"nProcPerNode": 4}, nProcPerNode="4")).options.processes == "4"
     assert told(elastic({"nProcPerNode": 4}, nProcPerNode="gpu")) == [
@@ -83,7 +83,7 @@ def test_processes_are_said_once() -> None:
     assert told(elastic({}, nProcPerNode="many")) == [("NotAllowed", "run.nProcPerNode")]
 
 
-def test_a_floor_is_for_frameworks_that_can_do_with_fewer() -> None:
+def test_min_available_is_for_frameworks_that_can_start_with_fewer_workers() -> None:
     run: dict[str, Any] = {
         "schedulingPolicy": {"minAvailable": 2},
         "worker": {"replicas": 4, "container": CONTAINER},
@@ -94,7 +94,7 @@ def test_a_floor_is_for_frameworks_that_can_do_with_fewer() -> None:
     assert told(rigid) == [("Ignored", "run.schedulingPolicy.minAvailable")]
 
 
-def test_tuners_are_of_the_mode_that_tunes() -> None:
+def test_tuner_roles_require_the_tuning_mode() -> None:
     replica = {"container": CONTAINER}
     run: dict[str, Any] = {"kind": "mxjob", "tunerTracker": replica, "tunerServer": replica, "tuner": replica}
     assert [role.name for role in job_of(component({**run, "mode": "MXTune"})).roles] == [
@@ -117,7 +117,7 @@ def test_an_elastic_run_has_workers() -> None:
 # Clusters
 
 
-def test_a_replica_of_a_cluster_finds_the_first_by_the_membership_file(tmp_path: Path) -> None:
+def test_a_cluster_replica_finds_the_head_by_the_membership_file(tmp_path: Path) -> None:
     members = tmp_path / "members.json"
     members.write_text(json.dumps({"generation": 1, "members": {"head": {"0": "10.0.0.1:6379"}}}))
     words = [sys.executable, "-c", JOIN, "head", "echo", "--address=@ADDRESS@", "tcp://@ADDRESS@", "end"]
@@ -145,7 +145,7 @@ def test_a_cluster_runs_its_own_commands() -> None:
     ]
 
 
-def test_a_group_of_workers_is_not_called_like_the_head() -> None:
+def test_a_worker_group_cannot_have_the_name_of_the_head() -> None:
     replica = {"container": {"image": "ray"}}
     parsed = component({"kind": "raycluster", "head": replica, "workers": {"head": replica}})
     assert told(parsed) == [(Code.DUPLICATE, "run.workers.head")]
