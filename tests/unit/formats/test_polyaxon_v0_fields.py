@@ -158,9 +158,9 @@ def test_roles_are_named_as_in_their_framework(
     framework: str, backend: str, expected: Framework, names: list[str]
 ) -> None:
     counts = {"n_workers": 2, "n_ps": 1 if len(names) > 2 else 0}
-    told = job(framework=framework, backend=backend, environment={"replicas": counts})
-    assert told.framework is expected
-    assert [role.name for role in told.roles] == names
+    found = job(framework=framework, backend=backend, environment={"replicas": counts})
+    assert found.framework is expected
+    assert [role.name for role in found.roles] == names
 
 
 def test_an_mpi_launcher_runs_the_command_and_its_workers_sleep() -> None:
@@ -180,9 +180,9 @@ def test_only_tensorflow_on_the_native_backend_gets_a_model_dir() -> None:
 
 
 def test_a_framework_without_replicas_becomes_an_annotation() -> None:
-    told = job(framework="scikit-learn")
-    assert told.framework is Framework.PLAIN
-    assert told.annotations == {"polyaxon.com/framework": "scikit-learn"}
+    found = job(framework="scikit-learn")
+    assert found.framework is Framework.PLAIN
+    assert found.annotations == {"polyaxon.com/framework": "scikit-learn"}
 
 
 @pytest.mark.parametrize(
@@ -197,9 +197,9 @@ def test_a_framework_without_replicas_becomes_an_annotation() -> None:
 def test_a_kind_determines_role_category_and_restart_policy(
     kind: str, role: str, category: Category, job_kind: JobKind, policy: RestartPolicy
 ) -> None:
-    told = job(kind)
-    assert (told.category, told.kind) == (category, job_kind)
-    assert (only(told.roles).name, only(told.roles).restart_policy) == (role, policy)
+    found = job(kind)
+    assert (found.category, found.kind) == (category, job_kind)
+    assert (only(found.roles).name, only(found.roles).restart_policy) == (role, policy)
 
 
 @pytest.mark.parametrize(
@@ -236,25 +236,25 @@ def test_a_service_has_a_command_and_a_port(kind: str, fields: dict[str, Any], l
 
 def test_the_back_off_limit_is_the_largest_of_the_roles() -> None:
     replicas = {"n_workers": 1, "default_worker": {"max_restarts": 5}}
-    told = job(framework="pytorch", environment={"max_restarts": 2, "replicas": replicas})
-    assert told.run.backoff_limit == 5
-    assert [role.restart_policy for role in told.roles] == [RestartPolicy.ON_FAILURE] * 2
+    found = job(framework="pytorch", environment={"max_restarts": 2, "replicas": replicas})
+    assert found.run.backoff_limit == 5
+    assert [role.restart_policy for role in found.roles] == [RestartPolicy.ON_FAILURE] * 2
 
 
 def test_a_service_with_restarts_is_always_restarted() -> None:
-    told = job("notebook", environment={"max_restarts": 2})
-    assert (told.run.backoff_limit, only(told.roles).restart_policy) == (2, RestartPolicy.ALWAYS)
+    found = job("notebook", environment={"max_restarts": 2})
+    assert (found.run.backoff_limit, only(found.roles).restart_policy) == (2, RestartPolicy.ALWAYS)
 
 
 def test_zero_restarts_never_restart() -> None:
-    told = job(environment={"max_restarts": 0})
-    assert (told.run.backoff_limit, only(told.roles).restart_policy) == (0, RestartPolicy.NEVER)
+    found = job(environment={"max_restarts": 0})
+    assert (found.run.backoff_limit, only(found.roles).restart_policy) == (0, RestartPolicy.NEVER)
 
 
 def test_the_later_termination_fields_are_read() -> None:
-    told = job("job", environment={"max_retries": 4, "restart_policy": "Always", "ttl": 60, "timeout": 90})
-    assert (told.run.backoff_limit, told.run.ttl_s, told.run.active_deadline_s) == (4, 60, 90)
-    assert only(told.roles).restart_policy is RestartPolicy.ALWAYS
+    found = job("job", environment={"max_retries": 4, "restart_policy": "Always", "ttl": 60, "timeout": 90})
+    assert (found.run.backoff_limit, found.run.ttl_s, found.run.active_deadline_s) == (4, 60, 90)
+    assert only(found.roles).restart_policy is RestartPolicy.ALWAYS
 
 
 @pytest.mark.parametrize(
@@ -293,19 +293,19 @@ def test_a_job_has_the_document_s_name_else_the_given_one_else_its_kind(
 
 
 def test_description_and_tags_become_annotations() -> None:
-    told = job(description="digits", tags=["a", "b"])
-    assert told.annotations == {"polyaxon.com/description": "digits", "polyaxon.com/tags": "a,b"}
+    found = job(description="digits", tags=["a", "b"])
+    assert found.annotations == {"polyaxon.com/description": "digits", "polyaxon.com/tags": "a,b"}
 
 
 def test_an_image_without_build_steps_is_used_unchanged() -> None:
-    told = job(build={"image": "tf", "lang_env": "C.UTF-8", "env_vars": [["A", 1]]})
-    template = only(told.roles).template
-    assert (told.built_by, template.image) == ("", "tf")
+    found = job(build={"image": "tf", "lang_env": "C.UTF-8", "env_vars": [["A", 1]]})
+    template = only(found.roles).template
+    assert (found.built_by, template.image) == ("", "tf")
     assert template.env == {"LC_ALL": "C.UTF-8", "LANG": "C.UTF-8", "LANGUAGE": "C.UTF-8", "A": "1"}
 
 
 def test_an_image_with_steps_is_built_first_in_its_own_environment() -> None:
-    build, told = jobs(
+    build, found = jobs(
         name="exp",
         build={"image": "tf", "build_steps": ["a", "b"], "environment": {"node_selector": {"for": "builds"}}},
     )
@@ -313,8 +313,8 @@ def test_an_image_with_steps_is_built_first_in_its_own_environment() -> None:
     assert build.build
     assert only(build.roles).template.command == ("sh", "-ec", "a\nb")
     assert only(build.roles).template.node_selector == {"for": "builds"}
-    assert told.built_by == "exp-build"
-    assert only(told.roles).template.image == build.build.image
+    assert found.built_by == "exp-build"
+    assert only(found.roles).template.image == build.build.image
 
 
 def test_equal_steps_on_an_equal_image_have_an_equal_tag() -> None:
@@ -329,15 +329,15 @@ def test_equal_steps_on_an_equal_image_have_an_equal_tag() -> None:
 
 def test_a_flag_parameter_expands_to_its_option_or_to_nothing() -> None:
     inputs = [{"name": name, "type": "bool", "is_flag": True} for name in ("fast", "slow")]
-    told = job(
+    found = job(
         inputs=inputs, params={"fast": True, "slow": False}, run={"cmd": "train {{ fast }} {{ slow }}"}
     )
-    assert only(told.roles).template.command[-1] == "train --fast"
-    assert told.options.parameters == {"fast": True, "slow": False}
+    assert only(found.roles).template.command[-1] == "train --fast"
+    assert found.options.parameters == {"fast": True, "slow": False}
 
 
 def test_parameters_in_the_environment_and_the_build_keep_their_types() -> None:
-    build, told = jobs(
+    build, found = jobs(
         params={"workers": 3, "cpu": 0.5, "version": "2.0"},
         framework="pytorch",
         environment={
@@ -346,8 +346,8 @@ def test_parameters_in_the_environment_and_the_build_keep_their_types() -> None:
         },
         build={"image": "torch:{{ version }}", "build_steps": ["pip install torch=={{ version }}"]},
     )
-    assert [role.replicas for role in told.roles] == [1, 3]
-    assert told.roles[0].template.requests == Resources(cpu=500)
+    assert [role.replicas for role in found.roles] == [1, 3]
+    assert found.roles[0].template.requests == Resources(cpu=500)
     assert build.build
     assert (build.build.base, build.build.steps) == ("torch:2.0", ("pip install torch==2.0",))
 
@@ -422,19 +422,19 @@ PLACES = [(kind, path) for kind, table in TABLES.items() for path in nested(tabl
 @pytest.mark.parametrize(
     ("kind", "path"), PLACES, ids=lambda value: value if isinstance(value, str) else ".".join(value)
 )
-def test_every_nested_mapping_has_a_table(kind: str, path: list[str]) -> None:
+def test_an_unknown_field_of_any_section_is_reported(kind: str, path: list[str]) -> None:
     whole: dict[str, Any] = {"version": 1, "kind": kind}
     here = whole
     for step in path:
         below: dict[str, Any] = {}
         here[step.removesuffix("[]")] = [below] if step.endswith("[]") else below
         here = below
-    here["nobody_knows"] = 1
-    told = {
+    here["unknown_key"] = 1
+    found = {
         (problem.code, problem.path.rsplit(".", 1)[-1]) for problem in parse(yaml.safe_dump(whole)).problems
     }
-    assert told & {
-        ("UnknownField", "nobody_knows"),
+    assert found & {
+        ("UnknownField", "unknown_key"),
         *(("Conflict", step.removesuffix("[]")) for step in path[1:2]),
     }
 

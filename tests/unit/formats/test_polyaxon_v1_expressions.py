@@ -38,7 +38,7 @@ def args_of(parsed: Parsed) -> tuple[str, ...]:
     return job_of(parsed).roles[0].template.args
 
 
-def told(parsed: Parsed) -> list[tuple[str, str]]:
+def codes_and_paths(parsed: Parsed) -> list[tuple[str, str]]:
     return [(problem.code, problem.path) for problem in parsed.problems]
 
 
@@ -156,7 +156,7 @@ def test_a_run_time_value_outside_commands_is_an_error_that_names_the_variable()
 )
 def test_a_value_is_validated_against_its_input(declared: dict[str, Any], value: Any, code: Code) -> None:
     parsed = operation({"x": {"value": value}}, [{"name": "x", **declared}])
-    assert told(parsed) == [(code, "params.x.value")]
+    assert codes_and_paths(parsed) == [(code, "params.x.value")]
 
 
 @pytest.mark.parametrize(
@@ -193,12 +193,14 @@ def test_a_parameter_without_an_input_is_taken_unless_params_are_strict(
     fields: dict[str, Any], param: Any, refused: bool
 ) -> None:
     parsed = operation({"count": param}, [{"name": "coun", "type": "int", "value": 2}], **fields)
-    assert told(parsed) == ([(Code.NOT_ALLOWED, "params.count")] if refused else [])
+    assert codes_and_paths(parsed) == ([(Code.NOT_ALLOWED, "params.count")] if refused else [])
 
 
 @pytest.mark.parametrize("name", ["globals", "params", "inputs"])
 def test_a_reserved_name_cannot_be_an_input(name: str) -> None:
-    assert told(operation(None, [{"name": name, "value": 1}])) == [("BadName", "component.inputs[0].name")]
+    assert codes_and_paths(operation(None, [{"name": name, "value": 1}])) == [
+        ("BadName", "component.inputs[0].name")
+    ]
 
 
 def test_a_parameter_goes_into_the_environment_of_every_replica() -> None:

@@ -38,7 +38,7 @@ def job_of(parsed: Parsed) -> Job:
     return parsed.jobs[0]
 
 
-def told(parsed: Parsed) -> list[tuple[str, str]]:
+def codes_and_paths(parsed: Parsed) -> list[tuple[str, str]]:
     return [(problem.code, problem.path) for problem in parsed.problems]
 
 
@@ -106,7 +106,7 @@ def test_kubernetes_only_fields_are_kept_with_a_warning(key: str) -> None:
     values: dict[str, Any] = {"imagePullSecrets": ["a"], "serviceAccountName": "sa"}
     parsed = component({**JOB, "environment": {key: values.get(key, {})}})
     assert key in job_of(parsed).roles[0].template.pod["spec"]
-    assert told(parsed) == [(Code.KUBERNETES_ONLY, "run")]
+    assert codes_and_paths(parsed) == [(Code.KUBERNETES_ONLY, "run")]
 
 
 @pytest.mark.parametrize(
@@ -115,7 +115,7 @@ def test_kubernetes_only_fields_are_kept_with_a_warning(key: str) -> None:
 def test_fields_that_muster_decides_are_ignored_with_a_warning(key: str) -> None:
     parsed = component({**JOB, "environment": {key: "x"}})
     assert key not in job_of(parsed).roles[0].template.pod["spec"]
-    assert told(parsed) == [(Code.IGNORED, f"run.environment.{key}")]
+    assert codes_and_paths(parsed) == [(Code.IGNORED, f"run.environment.{key}")]
 
 
 def test_the_priority_of_a_job_is_the_highest_of_its_replicas() -> None:
@@ -126,11 +126,11 @@ def test_the_priority_of_a_job_is_the_highest_of_its_replicas() -> None:
     assert job_of(component({"kind": "tfjob", **replicas})).priority == 7
 
 
-def test_a_command_string_is_one_argument() -> None:
+def test_a_command_string_is_split_and_an_args_string_is_one_argument() -> None:
     parsed = component(
         {"kind": "job", "container": {"image": "foo", "command": ["sh", "-c"], "args": "train --lr=0.1"}}
     )
     assert job_of(parsed).roles[0].template.args == ("train --lr=0.1",)
     line = component({"kind": "job", "container": {"image": "foo", "command": "train --lr='0 1'"}})
     assert job_of(line).roles[0].template.command == ("train", "--lr=0 1")
-    assert told(line) == [("Misspelt", "run.container.command")]
+    assert codes_and_paths(line) == [("Misspelt", "run.container.command")]

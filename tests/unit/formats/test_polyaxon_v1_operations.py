@@ -36,7 +36,7 @@ def job_of(parsed: Parsed) -> Job:
     return parsed.jobs[0]
 
 
-def told(parsed: Parsed) -> list[tuple[str, str]]:
+def codes_and_paths(parsed: Parsed) -> list[tuple[str, str]]:
     return [(problem.code, problem.path) for problem in parsed.problems]
 
 
@@ -99,7 +99,7 @@ def test_a_patch_of_a_distributed_run_names_its_replicas() -> None:
 
 def test_a_problem_of_a_patch_is_reported_in_the_patch() -> None:
     patch = {"container": {"resources": {"limits": {"memory": "lots"}}}, "replicas": 3}
-    assert told(operation(runPatch=patch)) == [
+    assert codes_and_paths(operation(runPatch=patch)) == [
         ("BadQuantity", "runPatch.container.resources.limits.memory"),
         ("UnknownField", "runPatch.replicas"),
     ]
@@ -140,30 +140,30 @@ def test_a_problem_of_a_run_has_the_field_names_of_the_document() -> None:
 def test_a_slug_becomes_a_name(name: str, called: str, warned: bool) -> None:
     parsed = component(name=name)
     assert job_of(parsed).name == called
-    assert told(parsed) == ([("BadName", "name")] if warned else [])
+    assert codes_and_paths(parsed) == ([("BadName", "name")] if warned else [])
 
 
 def test_a_document_without_a_name_takes_the_one_that_comes_with_it() -> None:
     text = yaml.safe_dump({"version": 1.1, "kind": "component", "run": JOB})
     assert parse(text, name="My Run").jobs[0].name == "my-run"
-    assert told(parse(text)) == [("Required", "name")]
+    assert codes_and_paths(parse(text)) == [("Required", "name")]
 
 
 def test_an_agent_is_left_out_of_the_queue_with_a_warning() -> None:
     parsed = component(queue="agent/gpu")
     assert job_of(parsed).queue == "gpu"
-    assert told(parsed) == [("Ignored", "queue")]
+    assert codes_and_paths(parsed) == [("Ignored", "queue")]
 
 
 def test_the_queue_of_the_operation_overrides_the_scheduling_policy() -> None:
     run = {"kind": "mpijob", "launcher": {"container": CONTAINER}, "schedulingPolicy": {"queue": "b"}}
     parsed = component(run, queue="a")
     assert job_of(parsed).queue == "a"
-    assert told(parsed) == [("Ignored", "run.schedulingPolicy.queue")]
+    assert codes_and_paths(parsed) == [("Ignored", "run.schedulingPolicy.queue")]
 
 
 @pytest.mark.parametrize(
-    ("run", "retries", "said", "policy"),
+    ("run", "retries", "policy_name", "policy"),
     [
         (JOB, None, None, RestartPolicy.NEVER),
         (JOB, 0, "OnFailure", RestartPolicy.ON_FAILURE),
@@ -178,9 +178,9 @@ def test_the_queue_of_the_operation_overrides_the_scheduling_policy() -> None:
     ],
 )
 def test_the_restart_policy_follows_the_termination_section(
-    run: dict[str, Any], retries: int | None, said: str | None, policy: RestartPolicy
+    run: dict[str, Any], retries: int | None, policy_name: str | None, policy: RestartPolicy
 ) -> None:
-    environment = {"environment": {"restartPolicy": said}} if said else {}
+    environment = {"environment": {"restartPolicy": policy_name}} if policy_name else {}
     whole = (
         {**run, "worker": {"container": CONTAINER, **environment}}
         if run["kind"] == "tfjob"
@@ -244,11 +244,11 @@ def test_a_component_reference_is_rejected_once(key: str) -> None:
 
 
 def test_an_operation_without_a_component_is_an_error() -> None:
-    assert told(parse("{version: 1.1, kind: operation, name: exp}")) == [("Required", "component")]
+    assert codes_and_paths(parse("{version: 1.1, kind: operation, name: exp}")) == [("Required", "component")]
 
 
 def test_a_component_without_a_run_is_an_error() -> None:
-    assert told(parse("{version: 1.1, kind: component, name: exp}")) == [("Required", "run")]
+    assert codes_and_paths(parse("{version: 1.1, kind: component, name: exp}")) == [("Required", "run")]
 
 
 @pytest.mark.parametrize("kind", ["sparkjob", "rayjob", "daskjob", "dag", "notifier", "cleaner", "tuner"])
@@ -279,7 +279,7 @@ def test_a_misspelt_kind_of_run_suggests_the_nearest() -> None:
 )
 def test_fields_for_polyaxons_own_containers_are_rejected(key: str) -> None:
     parsed = component({**JOB, "init": [{key: {}}]})
-    assert told(parsed) == [(Code.UNSUPPORTED, f"run.init[0].{key}")]
+    assert codes_and_paths(parsed) == [(Code.UNSUPPORTED, f"run.init[0].{key}")]
 
 
 def test_a_template_is_rejected_with_its_open_fields() -> None:
@@ -293,7 +293,7 @@ def test_a_template_is_rejected_with_its_open_fields() -> None:
 
 
 def test_a_preset_is_rejected() -> None:
-    assert told(operation(isPreset=True)) == [(Code.UNSUPPORTED, "isPreset")]
+    assert codes_and_paths(operation(isPreset=True)) == [(Code.UNSUPPORTED, "isPreset")]
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ def job_of(parsed: Parsed) -> Job:
     return parsed.jobs[0]
 
 
-def told(parsed: Parsed) -> list[tuple[str, str]]:
+def codes_and_paths(parsed: Parsed) -> list[tuple[str, str]]:
     return [(problem.code, problem.path) for problem in parsed.problems]
 
 
@@ -61,7 +61,9 @@ def test_workers_stay_between_the_bounds(policy: dict[str, Any], bounds: tuple[i
 
 
 def test_workers_outside_the_bounds_are_reported_with_the_policy_fields() -> None:
-    assert told(elastic({"minReplicas": 2, "maxReplicas": 2})) == [("Conflict", "run.worker.replicas")]
+    assert codes_and_paths(elastic({"minReplicas": 2, "maxReplicas": 2})) == [
+        ("Conflict", "run.worker.replicas")
+    ]
     (problem,) = elastic({"minReplicas": 4, "maxReplicas": 9}).problems
     assert problem.message == "worker.replicas 3 is below minReplicas 4"
 
@@ -69,18 +71,18 @@ def test_workers_outside_the_bounds_are_reported_with_the_policy_fields() -> Non
 def test_both_spellings_of_a_key_are_read_and_not_both_at_once() -> None:
     right, wrong = elastic({"rdzvBackend": "etcd"}), elastic({"rdvzBackend": "etcd"})
     assert job_of(right).options == job_of(wrong).options
-    assert (right.problems, told(wrong)) == ((), [("Misspelt", "run.elasticPolicy.rdvzBackend")])
+    assert (right.problems, codes_and_paths(wrong)) == ((), [("Misspelt", "run.elasticPolicy.rdvzBackend")])
     twice = elastic({"rdvzId": "a", "rdzvId": "a"})
-    assert told(twice) == [("Conflict", "run.elasticPolicy.rdvzId")]
+    assert codes_and_paths(twice) == [("Conflict", "run.elasticPolicy.rdvzId")]
 
 
 def test_processes_given_twice_are_a_conflict() -> None:
     assert job_of(elastic({"nProcPerNode": 4})).options.processes == "4"
     assert job_of(elastic({"nProcPerNode": 4}, nProcPerNode="4")).options.processes == "4"
-    assert told(elastic({"nProcPerNode": 4}, nProcPerNode="gpu")) == [
+    assert codes_and_paths(elastic({"nProcPerNode": 4}, nProcPerNode="gpu")) == [
         ("Conflict", "run.elasticPolicy.nProcPerNode")
     ]
-    assert told(elastic({}, nProcPerNode="many")) == [("NotAllowed", "run.nProcPerNode")]
+    assert codes_and_paths(elastic({}, nProcPerNode="many")) == [("NotAllowed", "run.nProcPerNode")]
 
 
 def test_min_available_is_for_frameworks_that_can_start_with_fewer_workers() -> None:
@@ -91,7 +93,7 @@ def test_min_available_is_for_frameworks_that_can_start_with_fewer_workers() -> 
     assert job_of(component({"kind": "tfjob", **run})).roles[0].min == 2
     rigid = component({"kind": "pytorchjob", **run})
     assert job_of(rigid).roles[0].min == 4
-    assert told(rigid) == [("Ignored", "run.schedulingPolicy.minAvailable")]
+    assert codes_and_paths(rigid) == [("Ignored", "run.schedulingPolicy.minAvailable")]
 
 
 def test_tuner_roles_require_the_tuning_mode() -> None:
@@ -102,7 +104,7 @@ def test_tuner_roles_require_the_tuning_mode() -> None:
         "tunerserver",
         "tuner",
     ]
-    assert told(component(run)) == [
+    assert codes_and_paths(component(run)) == [
         ("Conflict", "run.tunerTracker"),
         ("Conflict", "run.tunerServer"),
         ("Conflict", "run.tuner"),
@@ -111,7 +113,7 @@ def test_tuner_roles_require_the_tuning_mode() -> None:
 
 def test_an_elastic_run_has_workers() -> None:
     run = {"kind": "pytorchjob", "elasticPolicy": {"minReplicas": 1}, "master": {"container": CONTAINER}}
-    assert told(component(run)) == [("Required", "run.worker")]
+    assert codes_and_paths(component(run)) == [("Required", "run.worker")]
 
 
 # Clusters
@@ -138,7 +140,7 @@ def test_a_cluster_runs_its_own_commands() -> None:
         "head": {"container": CONTAINER, "rayStartParams": {"port": "1", "block": "true"}},
     }
     parsed = component(run)
-    assert told(parsed) == [
+    assert codes_and_paths(parsed) == [
         (Code.UNSUPPORTED, "run.head.container.command"),
         (Code.IGNORED, "run.head.rayStartParams.port"),
         (Code.IGNORED, "run.head.rayStartParams.block"),
@@ -148,4 +150,4 @@ def test_a_cluster_runs_its_own_commands() -> None:
 def test_a_worker_group_cannot_have_the_name_of_the_head() -> None:
     replica = {"container": {"image": "ray"}}
     parsed = component({"kind": "raycluster", "head": replica, "workers": {"head": replica}})
-    assert told(parsed) == [(Code.DUPLICATE, "run.workers.head")]
+    assert codes_and_paths(parsed) == [(Code.DUPLICATE, "run.workers.head")]
