@@ -45,8 +45,8 @@ from muster_formats.arena.replicas import (
     restart_policy,
     role_of,
     run_policy,
-    submit_globals,
     template,
+    with_bounds,
     worker_count,
 )
 from muster_formats.locations import FieldLocations, JobField
@@ -142,7 +142,7 @@ def read_elastic(command_line: ArenaCommand, given: ReadContext, locations: Fiel
             launcher, restart_policy=command_line.get(flags.job_restart_policy) or restart
         ),
         msgspec.structs.replace(
-            submit_globals(worker, low, high),
+            with_bounds(worker, low, high),
             restart_policy=command_line.get(flags.worker_restart_policy) or restart,
         ),
     )
@@ -380,7 +380,7 @@ def read_tensorflow(command_line: ArenaCommand, given: ReadContext, locations: F
 
 def _bounded(command_line: ArenaCommand, roles: list[Role]) -> tuple[Role, ...]:
     low, high = command_line.get(_FLAGS.min_workers), command_line.get(_FLAGS.max_workers)
-    return tuple(submit_globals(role, low, high) if role.name == "worker" else role for role in roles)
+    return tuple(with_bounds(role, low, high) if role.name == "worker" else role for role in roles)
 
 
 _LOGS = "/training_logs"

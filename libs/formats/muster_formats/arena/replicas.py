@@ -120,7 +120,7 @@ def role_of(name: str, count: int, base: Template, restart: RestartPolicy) -> Ro
     return Role(name=name, replicas=count, min=count, max=count, template=base, restart_policy=restart)
 
 
-def submit_globals(role: Role, low: int | None, high: int | None) -> Role:
+def with_bounds(role: Role, low: int | None, high: int | None) -> Role:
     """Build the workers between their bounds; an absent bound is the requested number, so that jobs do not resize unasked."""
     return msgspec.structs.replace(
         role, min=role.replicas if low is None else low, max=role.replicas if high is None else high
