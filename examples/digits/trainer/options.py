@@ -16,7 +16,7 @@ class Options:
     target_accuracy: float
     step_delay_ms: float
     report_every: int
-    patience_s: float
+    timeout_s: float
     linger_s: float
 
 
@@ -50,7 +50,7 @@ def parse_options(arguments: Sequence[str]) -> Options:
     )
     add("--report_every", type=_whole, default=500, help="steps between two progress lines")
     add(
-        "--patience_s",
+        "--timeout_s",
         type=_number(above=0),
         default=120.0,
         help="how long a worker waits for the parameter server",

@@ -9,7 +9,7 @@ code meaning
 1    the target accuracy was missed; a restart would not help
 2    a mistake to fix first: ``TF_CONFIG``, a flag, the data set, or another server at the address
 130  interrupted (SIGINT) before the end
-138  the parameter server did not answer for ``--patience_s``, or cannot listen on its address
+138  the parameter server did not answer for ``--timeout_s``, or cannot listen on its address
 143  SIGTERM before the end; 0 would report success if worker 0 leaves
 ==== ==================================================================================================
 """

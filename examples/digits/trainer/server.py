@@ -19,7 +19,7 @@ SILENCE_S = 60.0
 
 _SEED = 1
 
-_FAREWELLS = {Kind.LEAVE: "left", Kind.FINISH: "finished"}
+_OUTCOMES = {Kind.LEAVE: "left", Kind.FINISH: "finished"}
 
 
 class AddressUnavailableError(Exception):
@@ -87,20 +87,20 @@ class ParameterServer:
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         name = ""
-        farewell = "was lost"
+        outcome = "was lost"
         finished = False
         try:
             name = await self._greet(reader, writer)
             last = await self._answer(reader, writer)
-            farewell, finished = _FAREWELLS[last], last is Kind.FINISH
+            outcome, finished = _OUTCOMES[last], last is Kind.FINISH
         except (ProtocolError, TimeoutError) as error:
-            farewell = f"was dropped: {error or 'silent for too long'}"
+            outcome = f"was dropped: {error or 'silent for too long'}"
         except (OSError, asyncio.IncompleteReadError):
             pass  # A killed worker ends here.
         finally:
             writer.close()
             if self._live.get(name) is writer:
-                self._part(name, farewell, finished=finished)
+                self._part(name, outcome, finished=finished)
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Read the HELLO. A name that is already connected is taken over: its older connection belongs to a dead worker."""
@@ -145,9 +145,9 @@ class ParameterServer:
         writer.write(reply.encode())
         await writer.drain()
 
-    def _part(self, name: str, farewell: str, *, finished: bool) -> None:
+    def _part(self, name: str, outcome: str, *, finished: bool) -> None:
         del self._live[name]
-        print(f"{name} {farewell} at step {self._step}, {self.workers} at work", flush=True)
+        print(f"{name} {outcome} at step {self._step}, {self.workers} at work", flush=True)
         if name == self._chief and finished:
             self._complete = True
         if self._complete and not self._live:

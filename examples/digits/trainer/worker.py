@@ -27,7 +27,7 @@ _LONGEST_DELAY_S = 2.0
 
 
 class ServerUnreachableError(Exception):
-    """The parameter server did not answer within the worker's patience."""
+    """The parameter server did not answer within the timeout of the worker."""
 
 
 class Worker:
@@ -45,7 +45,7 @@ class Worker:
         """Train until the end or SIGTERM, and return the exit code.
 
         Raises:
-            ServerUnreachableError: if the parameter server has not answered for ``patience_s``.
+            ServerUnreachableError: if the parameter server has not answered for ``timeout_s``.
             ProtocolError: if the peer is not a parameter server of this program.
         """
         while not self._stop.requested:
@@ -68,21 +68,21 @@ class Worker:
     def _reach_server(self) -> tuple[Connection, Reply] | None:
         """Connect and send HELLO, retrying with growing delays; ``None`` if a signal arrives meanwhile."""
         server = self._config.server
-        deadline = time.monotonic() + self._options.patience_s
+        deadline = time.monotonic() + self._options.timeout_s
         delay = _FIRST_DELAY_S
-        told = False
+        logged = False
         while not self._stop.requested:
             try:
                 return self._say_hello()
             except OSError as error:
                 if time.monotonic() >= deadline:
-                    patience = self._options.patience_s
+                    timeout_s = self._options.timeout_s
                     raise ServerUnreachableError(
-                        f"no parameter server at {server} for {patience:g} s: {error}"
+                        f"no parameter server at {server} for {timeout_s:g} s: {error}"
                     ) from error
-                if not told:
+                if not logged:
                     self._say(f"waiting for the parameter server at {server}: {error}")
-                    told = True
+                    logged = True
             self._stop.wait(min(delay, max(deadline - time.monotonic(), 0.0)))
             delay = min(delay * 2, _LONGEST_DELAY_S)
         return None

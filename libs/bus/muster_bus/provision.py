@@ -1,6 +1,6 @@
 """Create or update streams, consumers and buckets as declared.
 
-This is a deployment step (and part of the embedded mode's start), not for services, which lack the permission.
+This is a deployment step, and part of the start of ``muster up``; services do not provision.
 """
 
 import asyncio

@@ -72,21 +72,21 @@ class RandomEvents:
             del known[:-8]
 
     def _job(self) -> Job:
-        chance = self._random
-        policy = chance.choice(list(RestartPolicy))
-        size = chance.randint(1, 3)
+        rng = self._random
+        policy = rng.choice(list(RestartPolicy))
+        size = rng.randint(1, 3)
         worker = Role(name="worker", replicas=size, min=1, max=4, template=Template(), restart_policy=policy)
         ps = Role(name="ps", replicas=1, min=1, max=1, template=Template(), restart_policy=policy)
         run = RunPolicy(
-            restart_scope=chance.choice((None, *RestartScope)),
-            backoff_limit=chance.randint(0, 5),
-            active_deadline_s=chance.choice((None, None, 600)),
-            queue_deadline_s=chance.choice((None, None, 600)),
-            ttl_s=chance.choice((None, 60)),
-            clean_pod_policy=chance.choice(list(CleanPodPolicy)),
-            suspend=chance.random() < 0.1,
+            restart_scope=rng.choice((None, *RestartScope)),
+            backoff_limit=rng.randint(0, 5),
+            active_deadline_s=rng.choice((None, None, 600)),
+            queue_deadline_s=rng.choice((None, None, 600)),
+            ttl_s=rng.choice((None, 60)),
+            clean_pod_policy=rng.choice(list(CleanPodPolicy)),
+            suspend=rng.random() < 0.1,
         )
-        framework = chance.choice((Framework.TENSORFLOW, Framework.PYTORCH, Framework.PLAIN))
+        framework = rng.choice((Framework.TENSORFLOW, Framework.PYTORCH, Framework.PLAIN))
         return Job(name="demo", roles=(ps, worker), framework=framework, run=run)
 
     def _next(self, base: JobRecord) -> events.JobEvent:
@@ -169,12 +169,12 @@ class RandomEvents:
         )
 
     def _seen(self, base: JobRecord) -> events.JobEvent:
-        chance = self._random
+        rng = self._random
         alive = [one for one in base.replicas if not one.ended]
         changes: list[ReplicaChange] = []
-        for one in chance.sample(alive, k=min(len(alive), chance.randint(1, 3))):
+        for one in rng.sample(alive, k=min(len(alive), rng.randint(1, 3))):
             ends = one.terminating or one.state is ReplicaState.RUNNING
-            state = chance.choice(_SEEN) if chance.random() < 0.3 else _after(one.state, ends=ends)
+            state = rng.choice(_SEEN) if rng.random() < 0.3 else _after(one.state, ends=ends)
             exited = state is ReplicaState.EXITED
             changes.append(
                 ReplicaChange(
@@ -183,8 +183,8 @@ class RandomEvents:
                     attempt=one.attempt,
                     restart=one.restart,
                     state=state,
-                    exit_code=chance.choice(_CODES) if exited else None,
-                    node_lost=state is ReplicaState.LOST and chance.random() < 0.5,
+                    exit_code=rng.choice(_CODES) if exited else None,
+                    node_lost=state is ReplicaState.LOST and rng.random() < 0.5,
                     at=self._now,
                 )
             )

@@ -21,7 +21,7 @@ CONVERGED_S = 30.0
 async def test_jobs_complete_while_the_api_server_is_killed_repeatedly(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     await own_control_plane.add_kwok_nodes(4, cpu="8", memory="32Gi")
     async with chaos_system_on(own_control_plane, tmp_path, kube_timeout_seconds="3") as chaos:
         faults = [FAILED_AFTER_EXECUTION, BrokenConnection(after=True), BrokenConnection(after=False)]
@@ -32,9 +32,9 @@ async def test_jobs_complete_while_the_api_server_is_killed_repeatedly(
             chaos.submit({f"job-{n}": gang(f"job-{n}", masters=n % 2, run_for="2s") for n in range(JOBS)})
         )
         for _ in range(3):
-            await asyncio.sleep(chance.uniform(0.5, 2.0))
+            await asyncio.sleep(rng.uniform(0.5, 2.0))
             own_control_plane.kill_api_server()
-            await asyncio.sleep(chance.uniform(0.5, 2.0))
+            await asyncio.sleep(rng.uniform(0.5, 2.0))
             await own_control_plane.restart_api_server()
             chaos.proxy.cut_watches()
         ids = list((await submitting).values())

@@ -60,7 +60,7 @@ SHAPES = (
 
 @pytest.mark.timeout(900)
 async def test_every_gang_completes_and_no_node_is_overcommitted(tmp_path: Path) -> None:
-    chance = random.Random(SEED)
+    rng = random.Random(SEED)
     silent_count = max(NODES // 30, 1)
     async with ControlPlane(tmp_path / "control-plane", node_grace_s=GRACE_S) as plane:
         nodes = await plane.add_kwok_nodes(NODES - silent_count, cpu="4", memory="32Gi", gpus=4)
@@ -70,12 +70,12 @@ async def test_every_gang_completes_and_no_node_is_overcommitted(tmp_path: Path)
                 plane, tmp_path, is_direct=True, kube_node_lost_seconds="5", log_bytes="0"
             ) as chaos,
         ):
-            await place_foreign_pods(chaos, chance.sample(nodes, NODES // 5))
-            others = asyncio.create_task(churn_foreign_pods(chaos, nodes, chance))
-            submitting = asyncio.create_task(chaos.submit(documents(chance)))
+            await place_foreign_pods(chaos, rng.sample(nodes, NODES // 5))
+            others = asyncio.create_task(churn_foreign_pods(chaos, nodes, rng))
+            submitting = asyncio.create_task(chaos.submit(documents(rng)))
             await asyncio.sleep(3)
             silent.fall_silent()
-            await disrupt_nodes(chaos, chance.sample(nodes, 2 * NODES // 30), chance)
+            await disrupt_nodes(chaos, rng.sample(nodes, 2 * NODES // 30), rng)
             ids = list((await submitting).values())
             ended = await chaos.ends(ids, within_s=600)
             others.cancel()
@@ -95,7 +95,7 @@ async def test_every_gang_completes_and_no_node_is_overcommitted(tmp_path: Path)
     assert max(chaos.history.attempts().values()) > 1
 
 
-def documents(chance: random.Random) -> dict[str, str]:
+def documents(rng: random.Random) -> dict[str, str]:
     """Documents of gangs of mixed shapes, by name."""
     made: dict[str, str] = {}
     for number in range(GANGS):
@@ -103,7 +103,7 @@ def documents(chance: random.Random) -> dict[str, str]:
         name = f"gang-{number}"
         made[name] = gang(
             name,
-            run_for=f"{chance.uniform(2, 5):.1f}s",
+            run_for=f"{rng.uniform(2, 5):.1f}s",
             workers=shape.workers,
             masters=shape.masters,
             cpu=shape.cpu,
@@ -113,11 +113,11 @@ def documents(chance: random.Random) -> dict[str, str]:
     return made
 
 
-async def disrupt_nodes(chaos: ChaosSystem, victims: Sequence[str], chance: random.Random) -> None:
+async def disrupt_nodes(chaos: ChaosSystem, victims: Sequence[str], rng: random.Random) -> None:
     """Delete or drain one node after another."""
     async with chaos.cluster.connect() as api:
         for number, node in enumerate(victims):
-            await asyncio.sleep(chance.uniform(0.1, 0.5))
+            await asyncio.sleep(rng.uniform(0.1, 0.5))
             if number % 2:
                 await drain(api, node)
             else:
@@ -153,7 +153,7 @@ def foreign_pod(name: str, node: str, *, cpu: str) -> dict[str, object]:
     return {"metadata": {"name": name}, "spec": spec}
 
 
-async def churn_foreign_pods(chaos: ChaosSystem, nodes: Sequence[str], chance: random.Random) -> None:
+async def churn_foreign_pods(chaos: ChaosSystem, nodes: Sequence[str], rng: random.Random) -> None:
     """Create and delete foreign pods until cancelled."""
     async with chaos.cluster.connect() as api:
         standing: list[str] = []
@@ -161,7 +161,7 @@ async def churn_foreign_pods(chaos: ChaosSystem, nodes: Sequence[str], chance: r
         while True:
             number += 1
             name = f"other-{number}"
-            pod = foreign_pod(name, chance.choice(nodes), cpu=chance.choice(["250m", "1", "3"]))
+            pod = foreign_pod(name, rng.choice(nodes), cpu=rng.choice(["250m", "1", "3"]))
             with suppress(RestError):
                 await api.create(OTHERS, pod)
                 standing.append(name)

@@ -26,7 +26,7 @@ Connect = Callable[[], Awaitable[Bus]]
 
 
 class Reader:
-    """Remembers what a feed handled, and fails where it is told to."""
+    """Remembers what a reader handled, and fails where requested."""
 
     def __init__(self) -> None:
         self.payloads: list[str] = []

@@ -209,8 +209,8 @@ def test_a_missed_target_is_a_failure_of_the_chief_alone(new_job: Callable[..., 
     assert server.exit_code() == 0
 
 
-def test_a_worker_loses_patience_with_a_server_that_never_comes(new_job: Callable[..., Job]) -> None:
-    worker = new_job("--patience_s=0.3").start("worker", 1)
+def test_a_worker_times_out_without_a_server(new_job: Callable[..., Job]) -> None:
+    worker = new_job("--timeout_s=0.3").start("worker", 1)
     assert worker.exit_code() == 138
     assert re.search(r"error: no parameter server at 127\.0\.0\.1:\d+ for 0\.3 s", worker.lines[-1])
 

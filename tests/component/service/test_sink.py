@@ -110,7 +110,7 @@ async def test_a_trace_is_answered_as_jaeger_would(start_sink: StartSink):
                 start_ns=1_700_000_000_000_000_001,
                 end_ns=1_700_000_000_000_000_002,
                 attributes={"attempt": 1, "node": "n1"},
-                status_error="no room",
+                status_error="no capacity",
                 events=[SpanEvent("tried", 1_700_000_000_000_000_001)],
             ).traceparent
         ),
@@ -137,7 +137,7 @@ async def test_a_trace_is_answered_as_jaeger_would(start_sink: StartSink):
             {"key": "node", "value": {"stringValue": "n1"}},
         ],
         "events": [{"timeUnixNano": "1700000000000000001", "name": "tried"}],
-        "status": {"message": "no room", "code": 2},
+        "status": {"message": "no capacity", "code": 2},
     }
 
 

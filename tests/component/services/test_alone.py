@@ -1,4 +1,4 @@
-"""Each service is a process of its own: it starts alone, waits for what it needs, and ends when it is told to."""
+"""Each service is a process of its own: it starts alone, waits for what it needs, and ends when it is asked to."""
 
 from __future__ import annotations
 

@@ -61,14 +61,14 @@ class Reader:
 @pytest.mark.parametrize("seed", [1, 2])
 def test_late_and_duplicate_events_give_the_same_record_as_ordered_ones(seed: int) -> None:
     random_events = RandomEvents(seed=seed, jobs=JOBS, length=EVENTS)
-    chance = Random(seed)
-    late = sorted(range(EVENTS), key=lambda index: index + chance.uniform(0, _LATEST))
+    rng = Random(seed)
+    late = sorted(range(EVENTS), key=lambda index: index + rng.uniform(0, _LATEST))
     reader = Reader(random_events.stream)
     kept_at = 0
     for number, index in enumerate(late):
         reader.deliver(index)
-        if chance.random() < 0.3:
-            reader.deliver(max(index - chance.randint(0, 500), 0))
+        if rng.random() < 0.3:
+            reader.deliver(max(index - rng.randint(0, 500), 0))
         if number % 400 == 399:
             reader.keep()
             kept_at = number

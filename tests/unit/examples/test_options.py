@@ -24,7 +24,7 @@ def test_flags_are_written_as_in_tensorflow_samples() -> None:
         ("--learning_rate=nan", "'nan' is not a finite number"),
         ("--target_accuracy=95", "'95' is not a finite number of at least 0 and at most 1"),
         ("--step_delay_ms=-1", "'-1' is not a finite number of at least 0"),
-        ("--patience_s=soon", "'soon' is not a number"),
+        ("--timeout_s=soon", "'soon' is not a number"),
         ("--global_step=5", "unrecognized arguments"),
     ],
 )

@@ -104,12 +104,12 @@ def test_libraries_are_heard_when_it_matters(lines: Lines):
 def test_text_is_for_people(stream: io.StringIO):
     configure_logs(service="scaler", instance="scaler-0", log_format="text", stream=stream)
 
-    logging.getLogger("part").warning("odd", extra=fields(job="a", why="no room"))
+    logging.getLogger("part").warning("odd", extra=fields(job="a", why="no capacity"))
 
-    assert stream.getvalue().endswith("warning scaler: odd job=a why='no room'\n")
+    assert stream.getvalue().endswith("warning scaler: odd job=a why='no capacity'\n")
 
 
 def test_a_closed_stream_is_borne(lines: Lines, stream: io.StringIO):
     stream.close()
 
-    logging.getLogger("part").info("to nobody")
+    logging.getLogger("part").info("unseen")

@@ -42,20 +42,20 @@ def main(plan_file: Path) -> None:
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server:
         server.bind((plan["address"].partition("/")[0], 53))
         while True:
-            question, asker = server.recvfrom(4096)
-            threading.Thread(target=_reply, args=(server, question, asker, lookup), daemon=True).start()
+            query, asker = server.recvfrom(4096)
+            threading.Thread(target=_reply, args=(server, query, asker, lookup), daemon=True).start()
 
 
-def answer(question: bytes, lookup: Lookup) -> bytes:
+def answer(query: bytes, lookup: Lookup) -> bytes:
     """Return the response to a query; raises ``ValueError`` for an invalid query."""
     try:
-        number, flags, count = struct.unpack_from("!HHH", question)
-        labels, end = _read_name(question, 12)
-        kind, family = struct.unpack_from("!HH", question, end)
+        number, flags, count = struct.unpack_from("!HHH", query)
+        labels, end = _read_name(query, 12)
+        kind, family = struct.unpack_from("!HH", query, end)
     except (struct.error, IndexError, UnicodeDecodeError) as error:
         raise ValueError(f"invalid query: {error}") from error
     if count != 1:
-        raise ValueError(f"the query has {count} questions")
+        raise ValueError(f"the query has {count} names")
     code, addresses = 0, list[str]()
     try:
         found = _resolve(labels, lookup)
@@ -73,12 +73,12 @@ def answer(question: bytes, lookup: Lookup) -> bytes:
         0,
         0,
     )
-    # Each record refers to the name in the question.
+    # Each record refers to the name in the query.
     records = [
         struct.pack("!HHHIH", 0xC00C, _ADDRESS, _INTERNET, _TTL_S, 4) + socket.inet_aton(each)
         for each in addresses
     ]
-    return header + question[12 : end + 4] + b"".join(records)
+    return header + query[12 : end + 4] + b"".join(records)
 
 
 def _resolve(labels: list[str], lookup: Lookup) -> list[str] | None:
@@ -136,9 +136,9 @@ def _endpoint_lookup(kubeconfig: dict[str, list[dict[str, dict[str, str]]]]) -> 
     return lookup
 
 
-def _reply(server: socket.socket, question: bytes, asker: tuple[str, int], lookup: Lookup) -> None:
+def _reply(server: socket.socket, query: bytes, asker: tuple[str, int], lookup: Lookup) -> None:
     try:
-        server.sendto(answer(question, lookup), asker)
+        server.sendto(answer(query, lookup), asker)
     except ValueError as error:
         sys.stderr.write(f"{asker[0]}: {error}\n")
 

@@ -103,15 +103,16 @@ async def add_nodes(
     simulated: str = SIMULATED,
 ) -> list[str]:
     """Create nodes, and wait until kwok has made them ready."""
-    room = {"cpu": cpu, "memory": memory, "pods": str(_PODS_PER_NODE)}
+    capacity = {"cpu": cpu, "memory": memory, "pods": str(_PODS_PER_NODE)}
     if gpus:
-        room["nvidia.com/gpu"] = str(gpus)
+        capacity["nvidia.com/gpu"] = str(gpus)
     turns = asyncio.Semaphore(_CONCURRENCY)
 
     async def add(name: str) -> None:
         async with turns:
             await api.create(
-                "/api/v1/nodes", node(name, room=room, labels=labels, taints=taints, simulated=simulated)
+                "/api/v1/nodes",
+                node(name, capacity=capacity, labels=labels, taints=taints, simulated=simulated),
             )
 
     names = [f"{prefix}-{index}" for index in range(count)]
@@ -128,7 +129,7 @@ async def add_nodes(
 def node(
     name: str,
     *,
-    room: Mapping[str, str],
+    capacity: Mapping[str, str],
     labels: Mapping[str, str],
     taints: Sequence[Taint],
     simulated: str = SIMULATED,
@@ -146,5 +147,5 @@ def node(
             },
         },
         "spec": {"taints": taints},
-        "status": {"allocatable": dict(room), "capacity": dict(room)},
+        "status": {"allocatable": dict(capacity), "capacity": dict(capacity)},
     }

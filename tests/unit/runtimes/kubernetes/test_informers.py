@@ -48,20 +48,20 @@ class StoreWithClock:
 
 
 def test_a_kubelet_has_time_to_report_the_end_of_a_force_deleted_pod() -> None:
-    room = StoreWithClock()
-    store = room.store
+    clocked = StoreWithClock()
+    store = clocked.store
     store.on_pod_change(None, pod(1, RUNNING))
     gentle = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 30}
     store.on_pod_change(pod(1, RUNNING), pod(2, RUNNING, **gentle))
-    room.now_s = 20
+    clocked.now_s = 20
     assert store.force_deleted_overdue() == []
 
     # An older API server keeps the timestamp of the first deletion.
     forced = {"deletionTimestamp": AT, "deletionGracePeriodSeconds": 0}
     store.on_pod_change(pod(2, RUNNING, **gentle), pod(3, RUNNING, **forced))
-    room.now_s = 24.9
+    clocked.now_s = 24.9
     assert store.force_deleted_overdue() == []
-    room.now_s = 25
+    clocked.now_s = 25
     assert [each.metadata.uid for each in store.force_deleted_overdue()] == ["u"]
 
     over = RUNNING | {"phase": "Failed"}

@@ -218,18 +218,18 @@ class JobExplainer:
         mark = transaction.checkpoint()
         try:
             reservations = self._plan_reservations(transaction)
-            trial = WhatIfRun(transaction, reservations, record, key)
+            run = WhatIfRun(transaction, reservations, record, key)
             contested = record.job_id not in self._reservations and (
                 explanation.position > 1 or any(one.key.queue != key.queue for one in self._index.classes)
             )
             gang = gang_within_limits(key, transaction.ledger)
             if isinstance(gang, Reason):
-                what_if = WhatIf(trial, contested=contested)
+                what_if = WhatIf(run, contested=contested)
                 explanation = msgspec.structs.replace(
                     explanation, reason=gang, remedies=what_if.remedies(gang.code, None, None)
                 )
                 return self._with_reservation(explanation, None)
-            found = trial.diagnose(gang)
+            found = run.diagnose(gang)
             if isinstance(found, Placement):
                 return msgspec.structs.replace(explanation, feasible_when_empty=True)
             unreserved = place(gang, transaction.snapshot) if reservations.reservations else found
@@ -247,7 +247,7 @@ class JobExplainer:
                 explanation,
                 reason=reason,
                 feasible_when_empty=found.feasible_when_empty,
-                remedies=WhatIf(trial, contested=contested).remedies(reason.code, found, blocked_by),
+                remedies=WhatIf(run, contested=contested).remedies(reason.code, found, blocked_by),
             )
             return self._with_reservation(explanation, blocked_by)
         finally:

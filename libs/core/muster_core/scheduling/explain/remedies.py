@@ -74,7 +74,7 @@ class Remedy(msgspec.Struct, frozen=True, kw_only=True):
     """A change that helps a waiting job to start."""
 
     kind: RemedyKind
-    #: A what-if trial on the current pool confirmed that the job starts with this change alone.
+    #: A what-if run on the current pool confirmed that the job starts with this change alone.
     verified: bool = False
     #: Another waiting job may take the capacity first.
     contested: bool = False
@@ -123,7 +123,7 @@ def remedies_for(reason: Reason, queue: str) -> tuple[Remedy, ...]:
 
 
 def _instruction(remedy: Remedy) -> str:
-    """Describe a remedy that no trial confirmed, in the imperative."""
+    """Describe a remedy that no what-if run confirmed, in the imperative."""
     amounts = listed(_amounts(remedy))
     match remedy.kind:
         case RemedyKind.FREE_CAPACITY:

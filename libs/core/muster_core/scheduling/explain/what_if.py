@@ -1,6 +1,6 @@
 """What-if trials: which single change lets a waiting job start now, confirmed by trying it on the pool.
 
-Each trial runs inside an open transaction of the caller, in which capacity reserved for other jobs is not free. The trials
+Each what-if run happens inside an open transaction of the caller, in which capacity reserved for other jobs is not free. The runs
 are: a smaller gang, more capacity on one node, smaller running jobs, fewer constraints, no limit.
 """
 
@@ -67,7 +67,7 @@ _EVERY_TAINT = (Toleration(operator="Exists"),)
 class WhatIfRun:
     """Tries to place the waiting job ``record`` beside the capacity that is reserved for others.
 
-    Reservations are enforced anew for each trial, because the capacity that they withhold depends on what is free.
+    Reservations are enforced anew for each run, because the capacity that they withhold depends on what is free.
     """
 
     def __init__(
@@ -114,13 +114,13 @@ class WhatIfRun:
 
 
 class WhatIf:
-    """Finds remedies for a waiting job by ``trial``; ``contested`` is whether other jobs may take freed capacity first."""
+    """Finds remedies for a waiting job by ``run``; ``contested`` is whether other jobs may take freed capacity first."""
 
-    def __init__(self, trial: WhatIfRun, *, contested: bool) -> None:
-        self._trial = trial
-        self._transaction = trial.transaction
+    def __init__(self, run: WhatIfRun, *, contested: bool) -> None:
+        self._run = run
+        self._transaction = run.transaction
         self._contested = contested
-        self._gang = minimum_gang(trial.key.gang)
+        self._gang = minimum_gang(run.key.gang)
         self._smaller = self._place_smaller()
 
     def remedies(
@@ -140,7 +140,7 @@ class WhatIf:
             *self._fewer_replicas(),
             *capacity,
             *self._smaller_others(),
-            *ConstraintRelaxation(self._gang, self._trial).remedies(shortfall),
+            *ConstraintRelaxation(self._gang, self._run).remedies(shortfall),
         ]
         if blocked_by is not None:
             return (*confirmed, *self._earlier_deadline(blocked_by))
@@ -149,14 +149,14 @@ class WhatIf:
     def _unconfirmed(
         self, code: str, shortfall: Shortfall, confirmed: Sequence[Remedy], capacity: Sequence[Remedy]
     ) -> Iterator[Remedy]:
-        """Yield advice that no trial confirms."""
+        """Yield advice that no run confirms."""
         if code == NO_MATCHING_NODE:
             if not confirmed and shortfall.nodes:
                 yield Remedy(kind=RemedyKind.CHANGE_CONSTRAINTS)
             yield Remedy(kind=RemedyKind.ADD_MATCHING_NODES if shortfall.nodes else RemedyKind.ADD_NODES)
         elif not shortfall.feasible_when_empty:
             yield Remedy(kind=RemedyKind.ADD_NODES)
-        elif not capacity and shortfall.misses and not self._trial.reserved_nodes:
+        elif not capacity and shortfall.misses and not self._run.reserved_nodes:
             amounts = {miss.resource: miss.short for miss in shortfall.misses}
             yield Remedy(kind=RemedyKind.FREE_CAPACITY, amounts=amounts)
 
@@ -164,13 +164,13 @@ class WhatIf:
         """Place as much of the gang as fits now if every role had a minimum of 1."""
         roles = tuple(
             role if is_pinned(role.name) else msgspec.structs.replace(role, min=min(role.min, 1))
-            for role in self._trial.key.gang.roles
+            for role in self._run.key.gang.roles
         )
-        lowered = Gang(roles=roles, policy=self._trial.key.gang.policy)
+        lowered = Gang(roles=roles, policy=self._run.key.gang.policy)
         if lowered.minimum >= self._gang.full:
             return None
-        allowed = largest_allowed(lowered, self._trial.within_limits)
-        return self._trial.place(allowed) if allowed is not None else None
+        allowed = largest_allowed(lowered, self._run.within_limits)
+        return self._run.place(allowed) if allowed is not None else None
 
     def _fewer_replicas(self) -> Iterator[Remedy]:
         if self._smaller is None:
@@ -189,11 +189,11 @@ class WhatIf:
     def _raised_limit(self) -> Remedy:
         """Return the limit that the gang needs; it is no remedy by itself if the pool lacks free capacity too."""
         ledger, needed = self._transaction.ledger, gang_amounts(self._gang)
-        queue, resource = ledger.exceeded_limit(self._trial.key.queue, needed) or (self._trial.key.queue, "")
+        queue, resource = ledger.exceeded_limit(self._run.key.queue, needed) or (self._run.key.queue, "")
         amount = needed.get(resource, 0) + ledger.usage((queue,)).get(resource, 0)
         return Remedy(
             kind=RemedyKind.RAISE_LIMIT,
-            verified=self._trial.place(self._gang) is not None,
+            verified=self._run.place(self._gang) is not None,
             queue=queue,
             amounts={resource: amount},
         )
@@ -220,9 +220,9 @@ class WhatIf:
         snapshot = self._transaction.snapshot
         mark = self._transaction.checkpoint()
         try:
-            self._transaction.allocate(self._trial.record, self._trial.record.attempt + 1, fitting)
+            self._transaction.allocate(self._run.record, self._run.record.attempt + 1, fitting)
             wanted = self._missing(fitting)
-            shortage = nearest_shortage(wanted, snapshot, self._trial.reserved_nodes)
+            shortage = nearest_shortage(wanted, snapshot, self._run.reserved_nodes)
             unavailable = list(unavailable_nodes(wanted, snapshot))
         finally:
             self._transaction.rollback(mark)
@@ -241,7 +241,7 @@ class WhatIf:
             yield Remedy(kind=kind, verified=True, contested=self._contested, node=node.name)
 
     def _smaller_others(self) -> Iterator[Remedy]:
-        changes = ShrinkSearch(self._gang, self._trial).changes()
+        changes = ShrinkSearch(self._gang, self._run).changes()
         if changes:
             yield Remedy(
                 kind=RemedyKind.SHRINK_OTHERS, verified=True, contested=self._contested, replicas=changes
@@ -352,9 +352,9 @@ def _gpus_short(name: str, capacity: FreeCapacity, wanted: Wanted, snapshot: Sna
 class ConstraintRelaxation:
     """Tries ``gang`` without one of its constraints at a time."""
 
-    def __init__(self, gang: Gang, trial: WhatIfRun) -> None:
+    def __init__(self, gang: Gang, run: WhatIfRun) -> None:
         self._gang = gang
-        self._trial = trial
+        self._run = run
         self._requests = _requests_of(gang)
 
     def remedies(self, shortfall: Shortfall) -> Iterator[Remedy]:
@@ -375,21 +375,21 @@ class ConstraintRelaxation:
             yield _dropped(POD_AFFINITY)
 
     def _place_with(self, **changes: object) -> Placement | None:
-        return self._trial.place(_with_rules(self._gang, **changes))
+        return self._run.place(_with_rules(self._gang, **changes))
 
     def _place_in_any_domain(self) -> Placement | None:
         policy = msgspec.structs.replace(self._gang.policy, topology_required=False)
-        return self._trial.place(msgspec.structs.replace(_with_rules(self._gang, labels=()), policy=policy))
+        return self._run.place(msgspec.structs.replace(_with_rules(self._gang, labels=()), policy=policy))
 
     def _place_without_pod_rules(self) -> Placement | None:
-        return self._trial.place(_with_requests(_with_rules(self._gang, supported=True), without_affinity))
+        return self._run.place(_with_requests(_with_rules(self._gang, supported=True), without_affinity))
 
     def _untolerated(self, found: Placement) -> list[str]:
         """Return the taints on the nodes of ``found`` that some replica does not tolerate."""
         taints = {
             taint
             for name in {one.node for one in found.replicas}
-            for taint in hard_taints(self._trial.transaction.snapshot.nodes[name].taints)
+            for taint in hard_taints(self._run.transaction.snapshot.nodes[name].taints)
             if not all(tolerates(request.rules.tolerations, (taint,)) for request in self._requests)
         }
         return sorted(f"{t.key}={t.value}:{t.effect}" if t.value else f"{t.key}:{t.effect}" for t in taints)
@@ -398,10 +398,10 @@ class ConstraintRelaxation:
 class ShrinkSearch:
     """Finds running jobs whose surplus replicas occupy what ``gang`` needs: one job if one suffices, and no more than needed."""
 
-    def __init__(self, gang: Gang, trial: WhatIfRun) -> None:
+    def __init__(self, gang: Gang, run: WhatIfRun) -> None:
         self._gang = gang
-        self._trial = trial
-        self._transaction = trial.transaction
+        self._run = run
+        self._transaction = run.transaction
 
     def changes(self) -> tuple[SizeChange, ...]:
         """Return by how much which jobs have to shrink; empty if shrinking does not help."""
@@ -457,7 +457,7 @@ class ShrinkSearch:
         return needed
 
     def _fits(self) -> Placement | None:
-        return self._trial.place(self._gang) if self._trial.within_limits(gang_amounts(self._gang)) else None
+        return self._run.place(self._gang) if self._run.within_limits(gang_amounts(self._gang)) else None
 
 
 def _above_minimum(record: JobRecord) -> int:

@@ -1,4 +1,4 @@
-"""Preemption: which waiting jobs may take capacity from running jobs, and which victims make room for them.
+"""Preemption: which waiting jobs may take capacity from running jobs, and which victims free capacity for them.
 
 A queue within its guarantee reclaims from queues that borrow; in a queue that ``preempts_within``, a job preempts jobs of
 lower priority. No two jobs preempt each other in turn: a borrower is above its guarantee, and a lower priority stays lower.
@@ -99,7 +99,7 @@ def preemptors(transaction: Transaction, most: int) -> list[Preemptor]:
 
 
 def preempt(preemptor: Preemptor, transaction: Transaction) -> Placement | None:
-    """Make room for the minimum of a gang, and emit the evictions and resizes of its victims.
+    """Free capacity for the minimum of a gang, and emit the evictions and resizes of its victims.
 
     Args:
         preemptor: The waiting job.
