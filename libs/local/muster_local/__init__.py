@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from muster_local.endpoints import Endpoints, read_endpoints
     from muster_local.pdeathsig import use_batch_scheduling
     from muster_local.processes import LocalError
-    from muster_local.programs import local_address
+    from muster_local.programs import LocalOptions, Spans, local_address
     from muster_local.provision import ProvisionSettings, provision_bus
-    from muster_local.system import LocalOptions, LocalSystem, Spans
+    from muster_local.system import LocalSystem
 
 _MODULES = {
     "DirectoryInUse": "directory",
     "Endpoints": "endpoints",
     "LocalError": "processes",
-    "LocalOptions": "system",
+    "LocalOptions": "programs",
     "LocalSystem": "system",
     "ProvisionSettings": "provision",
-    "Spans": "system",
+    "Spans": "programs",
     "local_address": "programs",
     "provision_bus": "provision",
     "read_endpoints": "endpoints",

@@ -161,7 +161,7 @@ def up(
         raise click.UsageError(
             "--node and --kubeconfig exclude each other: give virtual nodes of this machine or a cluster"
         )
-    from muster_local.system import LocalOptions, Spans  # noqa: PLC0415
+    from muster_local.programs import LocalOptions, Spans  # noqa: PLC0415
     from muster_local.up import UpOptions, run_up  # noqa: PLC0415
 
     options = UpOptions(

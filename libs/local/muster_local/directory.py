@@ -51,46 +51,26 @@ class DataDirectory:
 
     def __init__(self, root: Path) -> None:
         self.root = root.expanduser().absolute()
-
-    @property
-    def broker(self) -> Path:
-        """The broker's configuration and its store of events and job records."""
-        return self.root / "broker"
-
-    @property
-    def replicas(self) -> Path:
-        """The root of the process runtime, with a directory for every job."""
-        return self.root / "replicas"
-
-    @property
-    def pod_logs(self) -> Path:
-        """The logs of removed pods, with the Kubernetes runtime."""
-        return self.root / "logs"
+        #: The broker's configuration and its store of events and job records.
+        self.broker = self.root / "broker"
+        #: The root of the process runtime, with a directory for every job.
+        self.replicas = self.root / "replicas"
+        #: The logs of removed pods, with the Kubernetes runtime.
+        self.pod_logs = self.root / "logs"
+        #: The spans of the trace sink.
+        self.traces = self.root / "traces"
+        #: The assigned ports.
+        self.ports = self.root / "ports.json"
+        #: The addresses of the running system.
+        self.endpoints = self.root / "endpoints.json"
+        #: The unparsed output of all programs.
+        self.log = self.root / "muster.log"
 
     @property
     def pool(self) -> str:
         """The name of this directory's pool in a cluster, which several data directories may share."""
-        return f"local-{hashlib.blake2b(f'{socket.gethostname()}:{self.root}'.encode(), digest_size=4).hexdigest()}"
-
-    @property
-    def traces(self) -> Path:
-        """The spans of the trace sink."""
-        return self.root / "traces"
-
-    @property
-    def ports(self) -> Path:
-        """The assigned ports."""
-        return self.root / "ports.json"
-
-    @property
-    def endpoints(self) -> Path:
-        """The addresses of the running system."""
-        return self.root / "endpoints.json"
-
-    @property
-    def log(self) -> Path:
-        """The unparsed output of all programs."""
-        return self.root / "muster.log"
+        key = f"{socket.gethostname()}:{self.root}"
+        return f"local-{hashlib.blake2b(key.encode(), digest_size=4).hexdigest()}"
 
     def make(self) -> None:
         """Create the directories.

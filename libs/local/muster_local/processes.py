@@ -61,11 +61,6 @@ class NotReady(LocalError):
         self.names = names
 
 
-_FIRST_S = 0.2
-_LONGEST_S = 10.0
-_FORGIVEN_S = 30.0
-
-
 class Backoff:
     """Exponential back-off: doubles the delay with every exit, and starts over once a program stayed up long enough.
 
@@ -75,9 +70,7 @@ class Backoff:
         forgiven_s: the uptime after which the delay is `first_s` again.
     """
 
-    def __init__(
-        self, *, first_s: float = _FIRST_S, longest_s: float = _LONGEST_S, forgiven_s: float = _FORGIVEN_S
-    ) -> None:
+    def __init__(self, *, first_s: float = 0.2, longest_s: float = 10.0, forgiven_s: float = 30.0) -> None:
         self._first_s = first_s
         self._longest_s = longest_s
         self._forgiven_s = forgiven_s

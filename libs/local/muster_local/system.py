@@ -2,12 +2,10 @@
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 from typing import Self
-
-import msgspec
 
 from muster_local.directory import DataDirectory, LogFile
 from muster_local.endpoints import Endpoints, ServiceEndpoint, assign_ports, require_port, write_endpoints
@@ -16,57 +14,16 @@ from muster_local.processes import SUPERVISOR, LocalError, Supervisor
 from muster_local.programs import (
     BROKER,
     GATEWAY,
-    ONE_OF_EACH,
     SINK,
-    Addresses,
-    SystemConfig,
-    broker_program,
-    bus_url,
-    instances_of,
+    LocalOptions,
+    SystemPrograms,
     is_broker_ready,
-    local_address,
     module_command,
-    service_program,
-    sink_program,
 )
 from muster_local.replicas import end_replicas, running_replicas
 
 _BROKER_READY_S = 60.0
 _READY_S = 60.0
-
-
-class Spans(msgspec.Struct, frozen=True, kw_only=True):
-    """The destination of spans: the trace sink of this system, another receiver, or none.
-
-    `endpoint` is an OTLP gRPC receiver, and `query_url` returns its traces; both are ignored with `sink`.
-    """
-
-    sink: bool = True
-    endpoint: str | None = None
-    query_url: str | None = None
-
-
-class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
-    """The options of a system.
-
-    `nodes` are node specifications (`n1:cpu=4,gpu=2`); by default this machine is the only node. With a `kubeconfig`,
-    replicas are pods of its cluster. `port` is the gateway's; 0 means any free port. `idle_period_s` and `policy`
-    configure the scaler. `instances` has the number of instances per service. `workdir` is the default working directory
-    of replicas. All programs inherit `environ`. `lower_priority`: all but the broker and the gateway (with a
-    `kubeconfig`: the broker and pod-launcher) run with a niceness.
-    """
-
-    nodes: tuple[str, ...] = ()
-    kubeconfig: Path | None = None
-    port: int = 0
-    idle_period_s: float = 60.0
-    policy: str = "marginal_gain"
-    instances: Mapping[str, int] = ONE_OF_EACH
-    spans: Spans = Spans()
-    log_level: str = "info"
-    workdir: Path = msgspec.field(default_factory=Path.cwd)
-    environ: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(os.environ))
-    lower_priority: bool = True
 
 
 def _discard(_: LogLine) -> None:
@@ -99,9 +56,9 @@ class LocalSystem:
         self._has_listener = listener is not None
         self._command = command
         self._lock: int | None = None
-        self._journal: LogFile | None = None
+        self._log_file: LogFile | None = None
         self._supervisor: Supervisor | None = None
-        self._config_or_none: SystemConfig | None = None
+        self._programs: SystemPrograms | None = None
         self._started = False
 
     async def __aenter__(self) -> Self:
@@ -120,22 +77,22 @@ class LocalSystem:
     @property
     def address(self) -> str:
         """The gateway's `host:port`."""
-        return self._config.addresses[GATEWAY].grpc
+        return self._system.addresses[GATEWAY].grpc
 
     @property
     def bus_url(self) -> str:
         """The broker's URL."""
-        return self._config.bus_url
+        return self._system.bus_url
 
     @property
     def trace_query_url(self) -> str | None:
         """The URL that returns traces, if any."""
-        return self._config.trace_query_url
+        return self._system.trace_query_url
 
     @property
     def metrics(self) -> dict[str, str]:
         """The address of `/metrics`, `/healthz` and `/readyz` of every instance of a service."""
-        return {name: self._config.addresses[name].http for name in self._instances}
+        return {name: self._system.addresses[name].http for name in self.options.instance_names}
 
     @property
     def services(self) -> dict[str, int]:
@@ -143,7 +100,7 @@ class LocalSystem:
         children = self._running.children
         return {
             name: pid
-            for name in self._instances
+            for name in self.options.instance_names
             if name in children and (pid := children[name].pid) is not None
         }
 
@@ -161,7 +118,7 @@ class LocalSystem:
         self.directory.make()
         self._lock = await self.directory.lock()
         self.directory.endpoints.unlink(missing_ok=True)
-        self._journal = LogFile(self.directory.log)
+        self._log_file = LogFile(self.directory.log)
         self._supervisor = supervisor = Supervisor(
             on_line=self._receive,
             # Without a listener, parsing would be wasted work.
@@ -170,27 +127,22 @@ class LocalSystem:
         )
         if self.options.port:
             await require_port(self.options.port)
-        ports = assign_ports(self._port_names(), file=self.directory.ports)
-        self._config_or_none = config = self._configure(ports)
-
-        supervisor.start(
-            broker_program(self.directory, port=ports[BROKER], lock=self._lock), is_ready=is_broker_ready
-        )
+        ports = assign_ports(self.options.port_names, file=self.directory.ports)
+        self._programs = programs = SystemPrograms(self.options, self.directory, ports, command=self._command)
+        supervisor.start(programs.broker(self._lock), is_ready=is_broker_ready)
         if self.options.spans.sink:
-            supervisor.start(
-                sink_program(config, directory=str(self.directory.traces), command=self._command)
-            )
+            supervisor.start(programs.sink())
         # The import overlaps with the broker's start; the services need the streams to start.
         from muster_bus import BusError, BusSettings  # noqa: PLC0415
         from muster_local.provision import provision_bus  # noqa: PLC0415
 
         await supervisor.wait_ready([BROKER], timeout_s=_BROKER_READY_S)
         try:
-            await provision_bus(BusSettings(url=config.bus_url))
+            await provision_bus(BusSettings(url=programs.bus_url))
         except (BusError, TimeoutError) as error:
             raise LocalError(f"cannot create the broker's streams: {str(error) or 'no answer'}") from error
-        for name, service in instances_of(self.options.instances):
-            supervisor.start(service_program(name, service, config, command=self._command))
+        for name in self.options.instance_names:
+            supervisor.start(programs.service(name))
         await self.wait_ready()
         self._started = True
         self._write_endpoints()
@@ -215,13 +167,13 @@ class LocalSystem:
         """Stop the services, then the trace sink, then the broker; replicas continue. Without a running system, do nothing."""
         self._started = False
         if self._supervisor is not None:
-            await self._supervisor.stop(self._instances)
+            await self._supervisor.stop(self.options.instance_names)
             await self._supervisor.stop([SINK])
             await self._supervisor.stop([BROKER])
             self._supervisor = None
-        if self._journal is not None:
-            self._journal.close()
-            self._journal = None
+        if self._log_file is not None:
+            self._log_file.close()
+            self._log_file = None
         if self._lock is not None:
             self.directory.endpoints.unlink(missing_ok=True)
             os.close(self._lock)
@@ -278,14 +230,10 @@ class LocalSystem:
         return ended
 
     @property
-    def _instances(self) -> list[str]:
-        return [name for name, _ in instances_of(self.options.instances)]
-
-    @property
-    def _config(self) -> SystemConfig:
-        if self._config_or_none is None:
+    def _system(self) -> SystemPrograms:
+        if self._programs is None:
             raise RuntimeError("the system was not started")
-        return self._config_or_none
+        return self._programs
 
     @property
     def _running(self) -> Supervisor:
@@ -293,45 +241,13 @@ class LocalSystem:
             raise RuntimeError("the system is not running")
         return self._supervisor
 
-    def _port_names(self) -> list[str]:
-        names = [f"{name}.{kind}" for name in (*self._instances, SINK) for kind in ("grpc", "http")]
-        if self.options.port:
-            names.remove(f"{GATEWAY}.grpc")
-        return [BROKER, *names]
-
-    def _configure(self, ports: Mapping[str, int]) -> SystemConfig:
-        options = self.options
-        ports = {f"{GATEWAY}.grpc": options.port, **ports}
-        addresses = {
-            name: Addresses(local_address(ports[f"{name}.grpc"]), local_address(ports[f"{name}.http"]))
-            for name in (*self._instances, SINK)
-        }
-        sink, spans = addresses[SINK], options.spans
-        return SystemConfig(
-            bus_url=bus_url(ports[BROKER]),
-            addresses=addresses,
-            otlp_endpoint=f"http://{sink.grpc}" if spans.sink else spans.endpoint,
-            trace_query_url=f"http://{sink.http}" if spans.sink else spans.query_url,
-            replicas_root=str(self.directory.replicas),
-            logs_root=str(self.directory.pod_logs),
-            kubeconfig=str(options.kubeconfig.absolute()) if options.kubeconfig else "",
-            pool=self.directory.pool if options.kubeconfig else "local",
-            nodes=options.nodes,
-            workdir=str(options.workdir),
-            idle_period_s=options.idle_period_s,
-            policy=options.policy,
-            log_level=options.log_level,
-            base_env=options.environ,
-            lower_priority=options.lower_priority,
-        )
-
     def _receive(self, line: LogLine, raw: bytes) -> None:
         self._keep(line.source, raw or line.message.encode())
         self._listener(line)
 
     def _keep(self, source: str, raw: bytes) -> None:
-        if self._journal is not None:
-            self._journal.write(source, raw)
+        if self._log_file is not None:
+            self._log_file.write(source, raw)
 
     def _note_start(self) -> None:
         if self._started:
@@ -345,21 +261,21 @@ class LocalSystem:
                 )
 
     def _write_endpoints(self) -> None:
-        children, config = self._running.children, self._config
+        children, programs = self._running.children, self._system
         pids = {name: child.pid for name, child in children.items()}
         endpoints = Endpoints(
             pid=os.getpid(),
             gateway=self.address,
-            bus_url=config.bus_url,
+            bus_url=programs.bus_url,
             broker_pid=pids.get(BROKER),
             sink_pid=pids.get(SINK),
-            otlp_endpoint=config.otlp_endpoint,
-            trace_query_url=config.trace_query_url,
+            otlp_endpoint=programs.otlp_endpoint,
+            trace_query_url=programs.trace_query_url,
             services={
                 name: ServiceEndpoint(
-                    pid=pids[name], grpc=config.addresses[name].grpc, metrics=config.addresses[name].http
+                    pid=pids[name], grpc=programs.addresses[name].grpc, metrics=programs.addresses[name].http
                 )
-                for name in self._instances
+                for name in self.options.instance_names
             },
         )
         write_endpoints(self.directory.endpoints, endpoints)

@@ -13,8 +13,8 @@ import msgspec
 from muster_local.log_lines import supervisor_line
 from muster_local.output import LogView, ready_summary, stop_summary, wants_colour
 from muster_local.processes import SUPERVISOR, LocalError
-from muster_local.programs import module_command
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local.programs import LocalOptions, module_command
+from muster_local.system import LocalSystem
 
 T = TypeVar("T")
 

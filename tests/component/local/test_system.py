@@ -11,8 +11,8 @@ from muster_events.catalogue import STREAMS
 from muster_local.directory import DirectoryInUse, start_ticks
 from muster_local.endpoints import Endpoints, read_endpoints
 from muster_local.processes import ProgramFailed
-from muster_local.programs import SERVICES
-from muster_local.system import LocalOptions, LocalSystem
+from muster_local.programs import SERVICES, LocalOptions
+from muster_local.system import LocalSystem
 from muster_testing.conditions import eventually
 
 Command = Callable[[str], tuple[str, ...]]

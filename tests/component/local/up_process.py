@@ -8,7 +8,7 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from local_fakes import fake_service
 
-from muster_local.system import LocalOptions
+from muster_local.programs import LocalOptions
 from muster_local.up import UpOptions, run_up
 
 
