@@ -22,16 +22,16 @@ _REJECTED = events.JobRejected.__name__
 
 
 class _Validation(msgspec.Struct):
-    """A submission whose validation is awaited, with the parts that were heard so far."""
+    """A submission whose validation is awaited, with the parts received so far."""
 
     result: asyncio.Future[Validated | events.JobRejected]
-    heard: dict[int, events.JobValidated] = msgspec.field(default_factory=dict[int, events.JobValidated])
+    received: dict[int, events.JobValidated] = msgspec.field(default_factory=dict[int, events.JobValidated])
 
-    def hear(self, event: events.JobValidated) -> None:
-        """Take one part; the submission is validated when all have been heard."""
-        self.heard[event.part] = event
-        if len(self.heard) == event.parts:
-            self.resolve(Validated(tuple(self.heard[part] for part in sorted(self.heard))))
+    def add(self, event: events.JobValidated) -> None:
+        """Add one part; the submission is validated when all are received."""
+        self.received[event.part] = event
+        if len(self.received) == event.parts:
+            self.resolve(Validated(tuple(self.received[part] for part in sorted(self.received))))
 
     def resolve(self, result: Validated | events.JobRejected) -> None:
         """Set the result, unless it is set."""
@@ -40,12 +40,12 @@ class _Validation(msgspec.Struct):
 
 
 class BusSubmissions:
-    """Implements ``Submissions``. Validations are heard as they pass while a call waits for one; a missed one is looked up."""
+    """Implements ``Submissions``. It subscribes to validations while a call waits for one, and looks up a missed one."""
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
         self._commits = GroupCommit(bus)
-        # By job id: the first job of a document, and the others once the first was heard.
+        # By job id: the first job of a document, and the others once the first is received.
         self._waiting: dict[str, _Validation] = {}
         self._subscriptions: list[Subscription] = []
         self._subscribing = asyncio.Lock()
@@ -64,13 +64,13 @@ class BusSubmissions:
         return Recorded(event=submission, sequence=published.sequence, traceparent=traceparent)
 
     async def validation(self, job_id: str, *, wait_s: float) -> Validated | events.JobRejected | None:
-        """The result of a validation; None if there is none after ``wait_s`` seconds."""
+        """Return the result of a validation; None if there is none after ``wait_s`` seconds."""
         try:
             async with asyncio.timeout(wait_s):
                 result = await asyncio.shield(self._expect(job_id).result)
                 if isinstance(result, events.JobRejected) or len(result.jobs) == 1:
                     return result
-                # The messages of a batch are heard before it is committed.
+                # The messages of a batch are delivered before it is committed.
                 while True:
                     if (stored := await self._look_up(job_id)) is not None:
                         return stored
@@ -83,9 +83,9 @@ class BusSubmissions:
         self._expect(job_id)
         async with self._subscribing:
             if not self._subscriptions:
-                # The broker knows of the subscription before it gets what this connection publishes later.
+                # The broker handles the messages of a connection in order: the subscription precedes the submission.
                 self._subscriptions = [
-                    await self._bus.subscribe(subject, self._hear, flush=False)
+                    await self._bus.subscribe(subject, self._receive, flush=False)
                     for subject in reader_of(GATEWAY, JOBS_STREAM).filters
                 ]
 
@@ -115,10 +115,10 @@ class BusSubmissions:
     async def _recorded_before(self, message: Outgoing) -> Recorded:
         incoming = await self._bus.last(JOBS_STREAM, message.subject)
         if incoming is None:
-            raise LookupError(f"{message.subject} was recorded before but is not there")
+            raise LookupError(f"{message.subject} is a duplicate, but the stream does not have it")
         stored = read_job_event(incoming)
         if not isinstance(stored.event, events.JobSubmitted):
-            raise LookupError(f"{message.subject} holds no submission")
+            raise LookupError(f"{message.subject} is not a submission")
         return Recorded(
             event=stored.event, sequence=stored.sequence, traceparent=stored.traceparent, duplicate=True
         )
@@ -131,7 +131,7 @@ class BusSubmissions:
         found = [first]
         if isinstance(first.event, events.JobValidated):
             others = (part_job_id(job_id, part) for part in range(1, first.event.parts))
-            # One that was deleted since is left out.
+            # Jobs deleted since are omitted.
             found += [one for other in others if (one := await self._last(other, _VALIDATED)) is not None]
         jobs = tuple(one.event for one in found if isinstance(one.event, events.JobValidated))
         return Validated(jobs, revision=found[-1].sequence)
@@ -145,7 +145,7 @@ class BusSubmissions:
             self._waiting[job_id] = _Validation(asyncio.get_running_loop().create_future())
         return self._waiting[job_id]
 
-    def _hear(self, incoming: Incoming) -> None:
+    def _receive(self, incoming: Incoming) -> None:
         job_id = job_id_in(incoming.subject)
         waiting = self._waiting.get(job_id)
         if waiting is None:
@@ -156,7 +156,7 @@ class BusSubmissions:
                     # The other parts follow on the same subscription.
                     for part in range(1, event.parts):
                         self._waiting[part_job_id(job_id, part)] = waiting
-                waiting.hear(event)
+                waiting.add(event)
             case events.JobRejected() as event:
                 waiting.resolve(event)
             case _:

@@ -1,4 +1,4 @@
-"""What the servicers share: errors of the services behind the gateway, checks of requests, the name of the caller."""
+"""Helpers of the servicers: errors of the services behind the gateway, checks of requests, the name of the caller."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from muster_rpc.calls import OPEN, ServerContext, has_begun
 
 MAX_DOCUMENT_BYTES = 512 * 1024
 ALL_NAMESPACES = "-"
-"""In place of a namespace: all of them (AIP-159)."""
+"""Selects all namespaces (AIP-159)."""
 
 _REQUEST_ID = re.compile(r"[A-Za-z0-9._-]{1,128}\Z")
 
 
 async def abort_as(error: aio.AioRpcError, context: ServerContext, service: str) -> NoReturn:
-    """End the call with the status of a call to ``service`` that failed."""
+    """Abort the call with the status of a failed call to ``service``."""
     code = error.code()
     details = error.details() or ""
     if code is grpc.StatusCode.UNAVAILABLE and "try again" not in details:
@@ -31,13 +31,13 @@ async def abort_as(error: aio.AioRpcError, context: ServerContext, service: str)
 
 
 async def forward_initial_metadata(stream: aio.Call, context: ServerContext) -> None:
-    """Tell the client that its stream has begun as soon as the stream behind it has."""
+    """Send initial metadata to the client as soon as the stream behind the gateway has sent its own."""
     if has_begun(await stream.initial_metadata()):
         await context.send_initial_metadata(OPEN)
 
 
 def is_request_id(text: str) -> bool:
-    """Whether ``text`` is a valid request id: it becomes part of message ids."""
+    """Return whether ``text`` is a valid request id, which becomes part of message ids."""
     return _REQUEST_ID.match(text) is not None
 
 
@@ -57,7 +57,7 @@ async def check_page_size(size: int, context: ServerContext) -> None:
 
 
 def document_problems(text: str) -> list[Problem]:
-    """The problems of a document that are found before it is parsed."""
+    """Return the problems of a document that are found before parsing."""
     size = len(text.encode())
     if size <= MAX_DOCUMENT_BYTES:
         return []
@@ -74,7 +74,7 @@ def document_problems(text: str) -> list[Problem]:
 
 
 def caller_of(context: ServerContext) -> str:
-    """The user name that the client sends; for the history only, it is not authenticated."""
+    """Return the user name that the client sends. It is not authenticated, and only used for the history."""
     for key, value in context.invocation_metadata() or ():
         if key == "muster-user" and isinstance(value, str):
             return value[:128]

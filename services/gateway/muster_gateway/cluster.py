@@ -1,4 +1,4 @@
-"""Nodes, queues and platform defaults: the leading scheduler and spec-validator own them, the gateway parses documents and passes on."""
+"""Nodes, queues and platform defaults: the gateway parses documents and forwards requests to the scheduler and spec-validator."""
 
 from __future__ import annotations
 
@@ -106,7 +106,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def ApplyQueues(
         self, request: queue_service_pb2.ApplyQueuesRequest, context: ServerContext
     ) -> queue_service_pb2.ApplyQueuesResponse:
-        """Parse the document and let the scheduler apply its queues."""
+        """Parse the document and apply its queues in the scheduler."""
         query = queries_pb2.ApplyPoolQueuesRequest(prune=request.prune, dry_run=request.dry_run)
         parsed = await _parsed(request, context)
         query.queues.extend(map(queue_to_proto, parsed.queues) if parsed else request.queues)
@@ -124,7 +124,7 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     async def DeleteQueue(
         self, request: queue_service_pb2.DeleteQueueRequest, context: ServerContext
     ) -> queue_service_pb2.DeleteQueueResponse:
-        """Let the scheduler delete one queue."""
+        """Delete one queue in the scheduler."""
         await _check_name(request.name, context)
         query = queries_pb2.ApplyPoolQueuesRequest(deleted=[request.name])
         answer = await self._apply(query, request, context)
@@ -177,7 +177,7 @@ class DefaultsServicer(defaults_service_pb2_grpc.DefaultsServiceServicer):
     async def ApplyDefaults(
         self, request: defaults_service_pb2.ApplyDefaultsRequest, context: ServerContext
     ) -> defaults_service_pb2.ApplyDefaultsResponse:
-        """Let spec-validator apply the document."""
+        """Forward the document to spec-validator."""
         if problems := document_problems(request.document.text):
             await abort_with_problems(context, problems)
         query = queries_pb2.ApplyPlatformDefaultsRequest(
@@ -205,7 +205,7 @@ async def _check_name(name: str, context: ServerContext) -> None:
 async def _parsed(
     request: queue_service_pb2.ApplyQueuesRequest, context: ServerContext
 ) -> ParsedQueues | None:
-    """The parsed document of a request, None if it has none. Aborts the call if the document is invalid."""
+    """Return the parsed document of a request, None if it has none. Aborts the call if the document is invalid."""
     if request.HasField("document") == bool(request.queues):
         await context.abort(grpc.StatusCode.INVALID_ARGUMENT, "give either queues or a document")
     if not request.HasField("document"):

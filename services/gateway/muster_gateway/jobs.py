@@ -44,7 +44,7 @@ class Jobs:
         self._submissions = submissions
 
     async def get(self, ref: pb.JobRef, context: ServerContext) -> job_pb2.Job:
-        """The job; aborts the call if there is none."""
+        """Return the job; aborts the call if there is none."""
         if ref.WhichOneof("ref") is None:
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, "job is missing; give its job_id or its name"
@@ -56,7 +56,7 @@ class Jobs:
         return answer.job
 
     async def get_live(self, ref: pb.JobRef, context: ServerContext) -> job_pb2.Job:
-        """The job; aborts the call if it has ended."""
+        """Return the job; aborts the call if it has ended."""
         job = await self.get(ref, context)
         if _has_ended(job):
             await context.abort(
@@ -72,13 +72,13 @@ class Jobs:
     async def end(self, job: job_pb2.Job, command: CommandRequested, context: ServerContext) -> int:
         """Record a cancel or delete of the job, and of its build if no other job needs it. Returns the last sequence."""
         commands = {job.job_id: command}
-        if job.built_by and await self._only_user(job, command.command, context):
-            message = f"the job that it was for, {job.name}, is {_COMMAND_WORDS[command.command]}"
+        if job.built_by and await self._includes_build(job, command.command, context):
+            message = f"its only job {job.name} is {_COMMAND_WORDS[command.command]}"
             commands[job.built_by] = msgspec.structs.replace(command, message=message)
         return await self._record(commands, context)
 
-    async def _only_user(self, job: job_pb2.Job, command: Command, context: ServerContext) -> bool:
-        """Whether the job's build is there for the command to act on, and no other job needs it."""
+    async def _includes_build(self, job: job_pb2.Job, command: Command, context: ServerContext) -> bool:
+        """Return whether the command also applies to the job's build: it exists, and no other job needs it."""
         gone = _has_ended if command is Command.CANCEL else _is_unknown
         try:
             answer = await self._records.GetRecord(
@@ -101,9 +101,9 @@ class Jobs:
         for command in commands.values():
             await check_request_id(command.request_id, context)
         by = caller_of(context)
-        signed = {job_id: msgspec.structs.replace(command, by=by) for job_id, command in commands.items()}
+        attributed = {job_id: msgspec.structs.replace(command, by=by) for job_id, command in commands.items()}
         try:
-            return await self._submissions.command(signed)
+            return await self._submissions.command(attributed)
         except BusUnavailable:
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE, "the bus did not acknowledge; try again with the same request id"
@@ -195,7 +195,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
     async def WatchJob(
         self, request: pb.WatchJobRequest, context: ServerContext
     ) -> AsyncIterator[pb.WatchJobResponse]:
-        """Pass on the watch of status-tracker."""
+        """Forward the watch of status-tracker."""
         query = queries_pb2.WatchRecordRequest(job=request.job, after_revision=request.after_revision)
         try:
             answers = self._records.WatchRecord(query)
@@ -212,7 +212,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
     async def WatchJobs(
         self, request: pb.WatchJobsRequest, context: ServerContext
     ) -> AsyncIterator[pb.WatchJobsResponse]:
-        """Pass on the watch of status-tracker."""
+        """Forward the watch of status-tracker."""
         query = queries_pb2.WatchRecordsRequest(
             namespace=request.namespace, after_revision=request.after_revision
         )
@@ -312,7 +312,7 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
     async def StreamLogs(
         self, request: pb.StreamLogsRequest, context: ServerContext
     ) -> AsyncIterator[pb.StreamLogsResponse]:
-        """Pass on the logs of pod-launcher."""
+        """Forward the logs of pod-launcher."""
         job = await self._jobs.get(request.job, context)
         query = queries_pb2.ReadLogsRequest(
             job_id=job.job_id, replicas=request.replicas, follow=request.follow, tail=request.tail
@@ -323,13 +323,13 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         except aio.AioRpcError as error:
             await abort_as(error, context, "pod-launcher")
 
-    async def ExecJob(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its answers itself)
+    async def ExecJob(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its responses itself)
         self, request_iterator: AsyncIterator[pb.ExecJobRequest], context: ServerContext
     ) -> None:
         """Run a command by pod-launcher."""
         await self._access.execute(request_iterator, context)
 
-    async def ForwardPort(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its answers itself)
+    async def ForwardPort(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its responses itself)
         self, request_iterator: AsyncIterator[pb.ForwardPortRequest], context: ServerContext
     ) -> None:
         """Connect by pod-launcher."""

@@ -150,7 +150,7 @@ class ReplicaStreams:
 
 
 def select_replica(job: job_pb2.Job, selector: job_pb2.ReplicaSelector | None) -> job_pb2.Replica:
-    """The running replica that a selector means; without one, the leader (chief, master, launcher), else the first worker.
+    """Return the running replica that a selector selects; without one, the leader (chief, master, launcher), else the first worker.
 
     Raises:
         UnknownReplica: The job has no such role or index.
@@ -163,17 +163,15 @@ def select_replica(job: job_pb2.Job, selector: job_pb2.ReplicaSelector | None) -
     wanted = label_of(selector) if selector else ""
     if selector:
         _check(job, wanted)
-    members = [
-        one for one in _members(job) if selector is None or wanted in (one.role, f"{one.role}-{one.index}")
-    ]
-    running = [one for one in members if one.state == job_pb2.REPLICA_STATE_RUNNING]
+    gang = [one for one in _gang(job) if selector is None or wanted in (one.role, f"{one.role}-{one.index}")]
+    running = [one for one in gang if one.state == job_pb2.REPLICA_STATE_RUNNING]
     if running:
         return min(running, key=lambda one: (_rank(job, one.role), one.index, -one.restart))
-    if not members:
+    if not gang:
         because = f": {job.status.reason.message}" if job.status.reason.message else ""
         subject = f"{wanted} of job {name} does not run" if wanted else f"no replica of job {name} runs"
         raise NotAvailable(f"{subject}: the job is {phase}{because}")
-    first = min(members, key=lambda one: (_rank(job, one.role), one.index))
+    first = min(gang, key=lambda one: (_rank(job, one.role), one.index))
     because = f": {first.reason}" if first.reason else ""
     raise NotAvailable(
         f"{first.role}-{first.index} of job {name} does not run: it is {_state_of(first)}{because}"
@@ -181,9 +179,9 @@ def select_replica(job: job_pb2.Job, selector: job_pb2.ReplicaSelector | None) -
 
 
 def port_of(job: job_pb2.Job, replica: job_pb2.Replica, wanted: int) -> ReplicaPort:
-    """The port ``wanted`` of a replica; 0 is the first that it declares. Raises ``NotAvailable``.
+    """Return the port ``wanted`` of a replica; 0 is the first that it declares. Raises ``NotAvailable``.
 
-    Replicas that share a machine each have a port of their own, which stands for the port that they have in a cluster.
+    Replicas that share a machine each have a port of their own, which replaces the port that they have in a cluster.
     """
     if wanted > _LARGEST_PORT:
         raise NotAvailable(f"port {wanted} is out of range: ports are 1 to {_LARGEST_PORT}")
@@ -200,7 +198,7 @@ def port_of(job: job_pb2.Job, replica: job_pb2.Replica, wanted: int) -> ReplicaP
 def restart_command(
     job: job_pb2.Job, replica: job_pb2.ReplicaRef | None, request_id: str
 ) -> CommandRequested:
-    """The command that restarts ``job``, or one replica of it. Raises ``NotAvailable``."""
+    """Return the command that restarts ``job``, or one replica of it. Raises ``NotAvailable``."""
     phase = phase_from_proto(job.status.phase)
     if phase not in ACTIVE_PHASES:
         raise NotAvailable(f"job {job.name or job.job_id} has nothing to restart: it is {phase}")
@@ -208,7 +206,7 @@ def restart_command(
     if replica is None:
         return command
     label = f"{replica.role}-{replica.index}"
-    found = next((one for one in _members(job) if f"{one.role}-{one.index}" == label), None)
+    found = next((one for one in _gang(job) if f"{one.role}-{one.index}" == label), None)
     if found is None:
         raise NotAvailable(f"job {job.name} has no replica {label} now")
     if found.state not in _STARTED:
@@ -217,12 +215,12 @@ def restart_command(
 
 
 def label_of(selector: job_pb2.ReplicaSelector) -> str:
-    """``worker-3``, or ``worker`` for a whole role."""
+    """Return ``worker-3``, or ``worker`` for a whole role."""
     return f"{selector.role}-{selector.index}" if selector.HasField("index") else selector.role
 
 
 def ref_of(replica: job_pb2.Replica) -> job_pb2.ReplicaRef:
-    """The reference to a replica."""
+    """Return the reference to a replica."""
     return job_pb2.ReplicaRef(
         role=replica.role, index=replica.index, attempt=replica.attempt, restart=replica.restart
     )
@@ -244,7 +242,7 @@ async def _selected(
     raise AssertionError("abort returned")
 
 
-def _members(job: job_pb2.Job) -> list[job_pb2.Replica]:
+def _gang(job: job_pb2.Job) -> list[job_pb2.Replica]:
     return [one for one in job.status.replicas if one.attempt == job.status.attempt and not one.terminating]
 
 

@@ -1,4 +1,4 @@
-"""Constructs the gateway: the only place that makes its adapters."""
+"""Construction of the gateway."""
 
 from __future__ import annotations
 

@@ -39,14 +39,14 @@ class Validated(msgspec.Struct, frozen=True):
 
 
 class Submissions(Protocol):
-    """Makes submissions and commands durable, and hears of validations."""
+    """Makes submissions and commands durable, and waits for validations."""
 
     async def record(self, submission: JobSubmitted) -> Recorded:
         """Make a submission durable, once for each job id."""
         ...
 
     async def validation(self, job_id: str, *, wait_s: float) -> Validated | JobRejected | None:
-        """The result of a validation; None if there is none after ``wait_s`` seconds."""
+        """Return the result of a validation; None if there is none after ``wait_s`` seconds."""
         ...
 
     async def expect(self, job_id: str) -> None:
@@ -87,7 +87,7 @@ class Submitter:
         await self._submissions.expect(event.job_id)
         try:
             recorded = await self._record(event, context)
-            # A duplicate was validated long ago, most likely: look it up before waiting.
+            # A duplicate is most likely validated: look it up before waiting.
             result = (
                 await self._submissions.validation(event.job_id, wait_s=0) if recorded.duplicate else None
             ) or await self._submissions.validation(event.job_id, wait_s=wait_s)
@@ -147,7 +147,7 @@ async def _event(request: pb.SubmitJobRequest, context: ServerContext) -> JobSub
 
 
 def _answer(recorded: Recorded, validated: Validated | None) -> pb.SubmitJobResponse:
-    """Every validated job; without a validation the submission alone."""
+    """Return every validated job; without a validation the submission alone."""
     trace = extract({"traceparent": recorded.traceparent})
     trace_id = trace.trace_id if trace else ""
     submission_id = recorded.event.job_id
@@ -185,7 +185,7 @@ def request_problems(request: pb.SubmitJobRequest) -> Sequence[Problem]:
                 message="a request id is 1 to 128 letters, digits, '.', '_' or '-'",
                 found=request.request_id[:64],
                 allowed="[A-Za-z0-9._-]{1,128}",
-                fix="draw one, such as a UUID, and keep it for retries",
+                fix="use a UUID, and the same one for retries",
             )
         )
     source = request.WhichOneof("source")

@@ -26,7 +26,7 @@ from muster_service.logs import fields
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 1.0
-_TOGETHER = 64
+_CONCURRENT_REPORTS = 64
 
 
 class _StoredReport(msgspec.Struct, frozen=True):
@@ -45,7 +45,7 @@ class NodeReports:
         self._runtime = runtime
         self._pool = pool
         self._reports: dict[str, _StoredReport] = {}
-        self._settled: dict[str, Node] = {}
+        self._published: dict[str, Node] = {}
         self.up_to_date = asyncio.Event()
 
     async def run(self) -> None:
@@ -71,28 +71,26 @@ class NodeReports:
         [subject] = reader_of(POD_LAUNCHER, NODES_STREAM).in_pool(self._pool)
         last = await read_last_values(self._bus, NODES_STREAM, subject)
         self._reports = {
-            report.subject: _StoredReport(
-                report.data, report.stream_sequence, _node_of(report.subject, report.data)
-            )
-            for report in last
+            one.subject: _StoredReport(one.data, one.stream_sequence, _node_of(one.subject, one.data))
+            for one in last
         }
-        self._settled.clear()
+        self._published.clear()
 
     async def _report(self) -> None:
         nodes = {node.name: node for node in self._runtime.nodes()}
         # Most nodes have not changed: the runtime then returns the same object, which need not be encoded again.
-        fresh = [node for node in nodes.values() if self._settled.get(node.name) is not node]
+        fresh = [node for node in nodes.values() if self._published.get(node.name) is not node]
         messages = [self._message(node) for node in fresh]
         messages += [self._message(node, gone=True) for node in self._gone_nodes(nodes.keys())]
         changed = [message for message in messages if self._is_changed(message)]
-        for first in range(0, len(changed), _TOGETHER):
+        for first in range(0, len(changed), _CONCURRENT_REPORTS):
             results = await asyncio.gather(
-                *map(self._tell, changed[first : first + _TOGETHER]), return_exceptions=True
+                *map(self._publish, changed[first : first + _CONCURRENT_REPORTS]), return_exceptions=True
             )
             for failure in results:
                 if isinstance(failure, BaseException):
                     raise failure
-        self._settled = nodes
+        self._published = nodes
 
     def _message(self, node: Node, *, gone: bool = False) -> Outgoing:
         return pool_message(NodeChanged(pool=self._pool, node=node, gone=gone), source=POD_LAUNCHER)
@@ -105,7 +103,7 @@ class NodeReports:
         known = [report.node for report in self._reports.values() if report.node is not None]
         return [node for node in known if node.name not in names]
 
-    async def _tell(self, message: Outgoing) -> None:
+    async def _publish(self, message: Outgoing) -> None:
         last = self._reports[message.subject].sequence if message.subject in self._reports else 0
         # The content may equal an earlier report: the sequence makes the message id unique.
         digest = hashlib.blake2b(message.data, digest_size=8).hexdigest()

@@ -7,14 +7,14 @@ from collections.abc import Mapping
 from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord, Phase, ReplicaRecord, ReplicaState
 from muster_events import spans
-from muster_pod_launcher.ports import ReplicaChangeObserver, Run
+from muster_pod_launcher.ports import ReplicaChangeObserver, Run, run_of
 from muster_runtimes import Runtime
 from muster_service.metrics import Metrics
 from muster_service.trace_context import SpanRef, extract, span_ref
 from muster_service.tracing import Telemetry
 
 _NS_PER_US = 1000
-_UP = (Phase.PLACED, Phase.LAUNCHING)
+_LAUNCH_PHASES = (Phase.PLACED, Phase.LAUNCHING)
 
 
 class ReplicaSpanRecorder:
@@ -33,9 +33,9 @@ class ReplicaSpanRecorder:
         root = extract({"traceparent": record.trace})
         if root is None:
             return
-        runs = {(r.attempt, r.role, r.index, r.restart): r for r in record.replicas}
+        runs = {run_of(replica): replica for replica in record.replicas}
         for change in event.changes:
-            run = (change.attempt, change.role, change.index, change.restart)
+            run = run_of(change)
             replica = runs.get(run)
             if replica is None:
                 continue
@@ -47,9 +47,13 @@ class ReplicaSpanRecorder:
     def observe_transition(self, before: JobRecord | None, after: JobRecord) -> None:
         """Record the launch of the gang when it is over, successful or not."""
         root = extract({"traceparent": after.trace})
-        if root is None or before is None or before.phase not in _UP or after.phase in _UP:
+        if (
+            root is None
+            or before is None
+            or before.phase not in _LAUNCH_PHASES
+            or after.phase in _LAUNCH_PHASES
+        ):
             return
-        ran = after.phase is Phase.RUNNING
         last = max(
             (r.running_at or r.ended_at for r in after.replicas if r.attempt == before.attempt), default=0
         )
@@ -60,25 +64,22 @@ class ReplicaSpanRecorder:
             start_ns=before.placed_at * _NS_PER_US,
             end_ns=max(last, before.placed_at) * _NS_PER_US,
             attributes=_attributes(after) | {"muster.replicas": len(before.gang())},
-            status_error=None if ran or after.phase is Phase.SUCCEEDED else after.phase.value,
+            status_error=None if after.phase in (Phase.RUNNING, Phase.SUCCEEDED) else after.phase.value,
         )
 
     def _launched(
         self, root: SpanRef, record: JobRecord, replica: ReplicaRecord, change: ReplicaChange
     ) -> None:
-        grown = replica.generation > 1
-        key = (
-            spans.resize(record.job_id, replica.attempt, replica.generation)
-            if grown
-            else spans.launch(record.job_id, replica.attempt)
-        )
+        key = spans.launch(record.job_id, replica.attempt)
+        if replica.generation > 1:
+            key = spans.resize(record.job_id, replica.attempt, replica.generation)
         self._telemetry.record(
             f"launch {replica.role}-{replica.index}",
             parent=span_ref(root, key),
             key=spans.launch_of(record.job_id, _name(replica)),
             start_ns=replica.placed_at * _NS_PER_US,
             end_ns=max(change.at, replica.placed_at) * _NS_PER_US,
-            attributes=_attributes(record) | _place(replica),
+            attributes=_attributes(record) | _allocation(replica),
         )
 
     def _ended(
@@ -94,7 +95,7 @@ class ReplicaSpanRecorder:
             key=spans.running(record.job_id, _name(replica)),
             start_ns=started * _NS_PER_US,
             end_ns=max(change.at, started) * _NS_PER_US,
-            attributes=_attributes(record) | _place(replica) | {"muster.end": how},
+            attributes=_attributes(record) | _allocation(replica) | {"muster.end": how},
             # A replica that was asked to terminate has not failed.
             status_error=(change.reason or how) if failed and not replica.terminating else None,
         )
@@ -114,7 +115,7 @@ def _attributes(record: JobRecord) -> dict[str, str | int]:
     }
 
 
-def _place(replica: ReplicaRecord) -> dict[str, str | int]:
+def _allocation(replica: ReplicaRecord) -> dict[str, str | int]:
     return {
         "muster.node": replica.node,
         "muster.generation": replica.generation,
@@ -142,10 +143,10 @@ class ReplicaMetrics:
     def observe(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
         """Count the changes."""
         self._observer.observe(record, event, began)
-        placed = {(r.attempt, r.role, r.index, r.restart): r.placed_at for r in record.replicas}
+        placed = {run_of(replica): replica.placed_at for replica in record.replicas}
         for change in event.changes:
             self._changes.labels(change.state.value).inc()
-            since = placed.get((change.attempt, change.role, change.index, change.restart), 0)
+            since = placed.get(run_of(change), 0)
             if change.state is ReplicaState.RUNNING and since:
                 self._start.observe(max(change.at - since, 0) / _US)
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from muster_core.events import ReplicasChanged
+from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.models import JobRecord, ReplicaRecord
+from muster_runtimes import ReplicaId
 
 
 class EventPublisher(Protocol):
@@ -19,6 +20,11 @@ class EventPublisher(Protocol):
 
 Run = tuple[int, str, int, int]
 """One run of a replica within its job: attempt, role, index, restart."""
+
+
+def run_of(replica: ReplicaRecord | ReplicaChange | ReplicaId) -> Run:
+    """Return the run that a replica or its change belongs to."""
+    return (replica.attempt, replica.role, replica.index, replica.restart)
 
 
 class ReplicaChangeObserver(Protocol):

@@ -37,17 +37,17 @@ class ProgressReports:
             for seen in await self._reader.progress():
                 if partition_of(seen.replica.job_id) in partitions:
                     by_job.setdefault(seen.replica.job_id, []).append(seen)
-            for job_id, some in by_job.items():
+            for job_id, reports in by_job.items():
                 record = self._records.get(job_id)
                 if record is not None and not record.terminal:
                     try:
-                        await self._publish(record, some)
+                        await self._publish(record, reports)
                     except BusUnavailable as error:
-                        # The next report counts as much.
+                        # The next report replaces this one.
                         log.info("progress cannot be published: %s", error, extra=fields(job=record.name))
 
-    async def _publish(self, record: JobRecord, some: Sequence[ProgressReport]) -> None:
-        current = [seen for seen in some if seen.replica.attempt == record.attempt]
+    async def _publish(self, record: JobRecord, reports: Sequence[ProgressReport]) -> None:
+        current = [seen for seen in reports if seen.replica.attempt == record.attempt]
         if not current:
             return
         latest = record.progress

@@ -37,7 +37,7 @@ _POLL_S = 0.3
 
 
 class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
-    """Answers by way of the runtime, on any instance."""
+    """Serves replicas of the runtime; any instance answers."""
 
     def __init__(self, *, runtime: AccessibleRuntime, records: Mapping[str, JobRecord]) -> None:
         self._runtime = runtime
@@ -50,9 +50,7 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
         async with self._runtime.watch_job(request.job_id):
             record = self._records.get(request.job_id)
             if record is None and not self._runtime.job_observations(request.job_id):
-                await context.abort(
-                    grpc.StatusCode.NOT_FOUND, f"no logs of job {request.job_id} are kept here"
-                )
+                await context.abort(grpc.StatusCode.NOT_FOUND, f"job {request.job_id} has no logs")
             await _check_selectors(request, record, context)
             chunks: asyncio.Queue[LogChunk | None] = asyncio.Queue(maxsize=64)
             reading = asyncio.create_task(self._read_all(request, chunks))
@@ -66,7 +64,7 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
             finally:
                 reading.cancel()
 
-    async def ExecReplica(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its answers itself)
+    async def ExecReplica(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its responses itself)
         self, request_iterator: AsyncIterator[pb.ExecReplicaRequest], context: ServerContext
     ) -> None:
         """Run a command, until it or the call ends."""
@@ -78,12 +76,12 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
                 self._runtime.access.execute(replica, _command(start.command)) as execution,
             ):
                 await context.write(pb.ExecReplicaResponse(started=public.ExecStarted(replica=start.replica)))
-                async with _beside(_feed(execution, request_iterator)):
+                async with _in_background(_forward_input(execution, request_iterator)):
                     await _write_output(execution, context)
         except ReplicaUnreachable as error:
             await _abort(error, context)
 
-    async def ConnectReplica(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its answers itself)
+    async def ConnectReplica(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its responses itself)
         self, request_iterator: AsyncIterator[pb.ConnectReplicaRequest], context: ServerContext
     ) -> None:
         """Copy both directions of a connection, until both are closed."""
@@ -111,18 +109,18 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
             await context.write(_failed(message))
 
     async def _read_all(self, request: pb.ReadLogsRequest, chunks: asyncio.Queue[LogChunk | None]) -> None:
-        begun: set[ReplicaId] = set()
+        started: set[ReplicaId] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:
-                # Ask whether the job is settled before asking for its replicas, so that the last of them is not missed.
+                # Read "settled" before the replicas, so that no replica is missed.
                 settled = not request.follow or self._is_settled(request.job_id)
-                fresh = [replica for replica in self._selected(request) if replica not in begun]
+                fresh = [replica for replica in self._selected(request) if replica not in started]
                 if request.follow:
                     for replica in fresh:
                         tasks.create_task(self._read(request, [replica], chunks))
                 elif fresh:
                     tasks.create_task(self._read(request, fresh, chunks))
-                begun.update(fresh)
+                started.update(fresh)
                 if settled:
                     break
                 await asyncio.sleep(_POLL_S)
@@ -164,7 +162,7 @@ async def _check_selectors(
         )
 
 
-async def _feed(execution: ExecSession, requests: AsyncIterator[pb.ExecReplicaRequest]) -> None:
+async def _forward_input(execution: ExecSession, requests: AsyncIterator[pb.ExecReplicaRequest]) -> None:
     async for request in requests:
         part = request.input
         match part.WhichOneof("part"):
@@ -213,8 +211,8 @@ async def _exchange(
 
 
 @asynccontextmanager
-async def _beside(process: Coroutine[object, object, None]) -> AsyncGenerator[None]:
-    """Run ``process`` during the block; cancel it at its end."""
+async def _in_background(process: Coroutine[object, object, None]) -> AsyncGenerator[None]:
+    """Run ``process`` during the block and cancel it at the end."""
     task = asyncio.create_task(process)
     try:
         yield

@@ -42,14 +42,13 @@ from muster_core.models import (
     ReplicaState,
     replica_name,
 )
-from muster_pod_launcher.ports import EventPublisher, ReplicaChangeObserver, Run
+from muster_pod_launcher.ports import EventPublisher, ReplicaChangeObserver, Run, run_of
 from muster_pod_launcher.report_batching import STARTING_STATES, ReportBatching
 from muster_runtimes import Launch, Observation, ReplicaId, Runtime
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 
-_US = 1_000_000
 _DEFAULT_GRACE_S = 30.0
 
 ReportKey = tuple[int, str, int, int, ReplicaState, bool]
@@ -81,7 +80,7 @@ class JobReconciler:
         self._batching = ReportBatching(batch_us=batch_us)
         self._reported: dict[str, set[ReportKey]] = {}
         self._stopping: dict[str, set[ReplicaId]] = {}
-        self._members: dict[str, bytes] = {}
+        self._membership: dict[str, bytes] = {}
         self._published_membership: dict[str, JobRecord] = {}
         self._config: dict[str, Mapping[str, ConfigFile]] = {}
         self._cleaned: set[str] = set()
@@ -175,9 +174,9 @@ class JobReconciler:
             await self._runtime.write_config(record.job_id, config)
             self._config[record.job_id] = config
         content = membership(record, context.addresses)
-        if self._members.get(record.job_id) != content:
+        if self._membership.get(record.job_id) != content:
             await self._runtime.write_members(record.job_id, content)
-            self._members[record.job_id] = content
+            self._membership[record.job_id] = content
         self._published_membership[record.job_id] = record
 
     async def _stop(self, job_id: str, record: JobRecord | None, stops: Iterable[Stop]) -> None:
@@ -193,7 +192,7 @@ class JobReconciler:
     async def _report(self, job_id: str, record: JobRecord) -> int | None:
         """Publish new observations; returns until when (µs) they are batched, or None."""
         reported = self._reported.setdefault(job_id, set())
-        began = {_run(o): o.started_at for o in self._runtime.job_observations(job_id)}
+        began = {run_of(o.replica): o.started_at for o in self._runtime.job_observations(job_id)}
         steps = reconcile(record, self._seen(job_id), self._clock())
         changes: list[ReplicaChange] = []
         for step in steps:
@@ -216,23 +215,23 @@ class JobReconciler:
 
     def _all_running(self, job_id: str, record: JobRecord) -> bool:
         observed = self._runtime.job_observations(job_id)
-        running = {_run(seen) for seen in observed if seen.state is ReplicaState.RUNNING}
-        return all(_run_of(member) in running for member in record.gang() if not member.ended)
+        running = {run_of(seen.replica) for seen in observed if seen.state is ReplicaState.RUNNING}
+        return all(run_of(replica) in running for replica in record.gang() if not replica.ended)
 
     async def _confirm_recorded(self, job_id: str, record: JobRecord) -> None:
         """Let the runtime release recorded replicas, and remove all replicas of a settled job if its clean-up policy says so."""
         reported = self._reported.get(job_id, set())
-        ended = {_run_of(replica) for replica in record.replicas if replica.ended}
-        known = {_run_of(replica) for replica in record.replicas}
+        ended = {run_of(replica) for replica in record.replicas if replica.ended}
+        known = {run_of(replica) for replica in record.replicas}
         free = [
             seen.replica
             for seen in self._runtime.job_observations(job_id)
             if seen.state in ENDED_STATES
             # A run that the record has dropped ended earlier.
             and (
-                _run(seen) in ended
-                or _run(seen) not in known
-                or (*_run(seen), seen.state, bool(seen.reason)) in reported
+                run_of(seen.replica) in ended
+                or run_of(seen.replica) not in known
+                or (*run_of(seen.replica), seen.state, bool(seen.reason)) in reported
             )
         ]
         self._runtime.confirm_recorded(job_id, free)
@@ -250,7 +249,13 @@ class JobReconciler:
 
     def release(self, job_id: str) -> None:
         """Drop the state of a job whose partition another instance owns now."""
-        for kept in (self._reported, self._stopping, self._members, self._published_membership, self._config):
+        for kept in (
+            self._reported,
+            self._stopping,
+            self._membership,
+            self._published_membership,
+            self._config,
+        ):
             kept.pop(job_id, None)
         self._batching.clear(job_id)
         self._cleaned.discard(job_id)
@@ -294,15 +299,6 @@ def _id(job_id: str, replica: ReplicaRecord) -> ReplicaId:
     )
 
 
-def _run(observation: Observation) -> Run:
-    replica = observation.replica
-    return (replica.attempt, replica.role, replica.index, replica.restart)
-
-
-def _run_of(replica: ReplicaRecord) -> Run:
-    return (replica.attempt, replica.role, replica.index, replica.restart)
-
-
 def _change(observation: Observation) -> ReplicaChange:
     replica = observation.replica
     return ReplicaChange(
@@ -322,7 +318,7 @@ def _change(observation: Observation) -> ReplicaChange:
 
 def _with_start(change: ReplicaChange, began: Mapping[Run, int]) -> list[ReplicaChange]:
     """Precede the end of a replica that was never observed running by its start."""
-    at = began.get((change.attempt, change.role, change.index, change.restart), 0)
+    at = began.get(run_of(change), 0)
     if change.state not in ENDED_STATES or not at:
         return [change]
     start = ReplicaChange(
@@ -338,7 +334,7 @@ def _with_start(change: ReplicaChange, began: Mapping[Run, int]) -> list[Replica
 
 
 def _report_key(change: ReplicaChange) -> ReportKey:
-    return (change.attempt, change.role, change.index, change.restart, change.state, bool(change.reason))
+    return (*run_of(change), change.state, bool(change.reason))
 
 
 def _end(change: ReplicaChange) -> dict[str, object]:
@@ -349,8 +345,3 @@ def _end(change: ReplicaChange) -> dict[str, object]:
 def _grace(record: JobRecord | None, stop: Stop) -> float:
     role = record.job.role(stop.role) if record is not None and record.job is not None else None
     return float(role.template_of(stop.index).grace_s) if role else _DEFAULT_GRACE_S
-
-
-def due_in(at: int, now: int) -> float:
-    """Return the seconds until ``at`` (both in µs)."""
-    return (at - now) / _US

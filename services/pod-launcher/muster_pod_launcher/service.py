@@ -27,7 +27,7 @@ from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.observers import ReplicaMetrics, ReplicaSpanRecorder, register_replica_gauge
 from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.queries import ReplicaServicer
-from muster_pod_launcher.reconciler import JobReconciler, due_in
+from muster_pod_launcher.reconciler import JobReconciler
 from muster_pod_launcher.runtimes import make_runtime, now
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.work_queue import JobWorkQueue
@@ -140,9 +140,9 @@ class Launcher:
             return
         at = await self._reconciler.process(job_id)
         if at is not None:
-            self._work_queue.add_after(job_id, due_in(at, now()))
+            self._work_queue.add_after(job_id, (at - now()) / _US)
 
-    def _feed(self, partition: int) -> PartitionReader:
+    def _reader(self, partition: int) -> PartitionReader:
         async def handle(batch: list[Incoming], live: bool) -> None:
             for incoming in batch:
                 change = self.view.apply(incoming)
@@ -163,19 +163,18 @@ class Launcher:
             handle=handle,
         )
 
-    async def _follow(self, partition: int, everything: asyncio.Event) -> None:
-        feed = self._feed(partition)
+    async def _follow(self, partition: int, known: asyncio.Event) -> None:
+        reader = self._reader(partition)
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(feed.run())
+            tasks.create_task(reader.run())
             if partition == _REPORTING_PARTITION:
                 tasks.create_task(self._report_nodes())
-            # Both must be known: otherwise running replicas would be taken for lost.
-            await feed.caught_up.wait()
+            # Without both, the reconciler would take running replicas for lost.
+            await reader.caught_up.wait()
             await self._runtime.acquire_partition(partition)
-            everything.set()
-            # Changes may have been missed: every job that either side knows is reconciled once.
-            known = {*self._runtime.job_ids(), *self.view.records}
-            for job_id in known:
+            known.set()
+            # Changes may have been missed: reconcile every job of the records and the runtime once.
+            for job_id in {*self._runtime.job_ids(), *self.view.records}:
                 if partition_of(job_id) == partition:
                     self._work_queue.add(job_id)
 
@@ -209,7 +208,7 @@ class Launcher:
             try:
                 await self._drop_deleted()
             except BusUnavailable as error:
-                log.warning("cannot read deleted records: %s", error)
+                log.warning("deleted records cannot be read: %s", error)
 
     async def _drop_deleted(self) -> None:
         settled = sorted((r.finished_at, r.job_id) for r in self.view.records.values() if r.settled)
@@ -248,7 +247,6 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     membership = Membership(
         bus, leases=KeyValueStore(bus, LEASES_BUCKET), group=POD_LAUNCHER, instance=ctx.instance
     )
-
     ctx.add_part("runtime", runtime.run)
     ctx.add_part("partitions", launcher.run)
     ctx.add_part("membership", lambda: membership.run(launcher.own, PARTITIONS))

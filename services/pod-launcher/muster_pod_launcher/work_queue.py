@@ -30,7 +30,7 @@ class JobWorkQueue:
         if job_id in self._running:
             self._again.add(job_id)
             return
-        self._running[job_id] = asyncio.create_task(self._run(job_id), name=f"turn-{job_id}")
+        self._running[job_id] = asyncio.create_task(self._run(job_id), name=f"process-{job_id}")
 
     def add_after(self, job_id: str, delay_s: float) -> None:
         """Process the job after a delay; the last call for a job counts."""

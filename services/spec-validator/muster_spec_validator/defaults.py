@@ -1,6 +1,6 @@
-"""The platform defaults in their bucket: one key for each version, so that applying is creating the next key, and only one writer can.
+"""The platform defaults in their bucket: one key for each version. Creating the next key applies it, so only one writer succeeds.
 
-Earlier versions stay, because jobs name the version that they got.
+Earlier versions are retained, because jobs refer to the version that was applied to them.
 """
 
 from __future__ import annotations
@@ -45,15 +45,15 @@ class Defaults(Protocol):
     """The platform defaults."""
 
     async def current(self) -> Applied:
-        """The current version, as far as this instance has heard; waits for the first read."""
+        """Return the newest version that this instance has read; waits for the first read."""
         ...
 
     async def refresh(self) -> Applied:
-        """The current version, read from the bucket. Raises ``BusUnavailable``."""
+        """Read the current version from the bucket. Raises ``BusUnavailable``."""
         ...
 
     async def version(self, version: int) -> Applied | None:
-        """One version; ``None`` if there is none. Raises ``BusUnavailable``."""
+        """Return one version, or ``None``. Raises ``BusUnavailable``."""
         ...
 
     async def store(self, defaults: PlatformDefaults, *, by: str, over: int) -> Applied:
@@ -84,7 +84,7 @@ class DefaultsBucket:
 
     @property
     def newest_version(self) -> int:
-        """The newest version that this instance has heard of."""
+        """The newest version that this instance has read."""
         return self._applied.version
 
     async def run(self) -> None:
@@ -100,19 +100,19 @@ class DefaultsBucket:
                 self._take(change.key, change.value, change.timestamp_ns)
 
     async def current(self) -> Applied:
-        """The current version, as far as this instance has heard; waits for the first read."""
+        """Return the newest version that this instance has read; waits for the first read."""
         await self._read.wait()
         return self._applied
 
     async def refresh(self) -> Applied:
-        """The current version, read from the bucket."""
+        """Read the current version from the bucket."""
         for entry in await self._records.entries():
             self._take(entry.key, entry.value, entry.timestamp_ns)
         self._read.set()
         return self._applied
 
     async def version(self, version: int) -> Applied | None:
-        """One version; ``None`` if there is none."""
+        """Return one version, or ``None``."""
         if version == 0:
             return NONE_APPLIED
         entry = await self._records.get(str(version))

@@ -1,6 +1,6 @@
-"""Queries: validate without leaving anything behind, and the platform defaults. Any instance answers.
+"""Queries: dry validation, and the platform defaults. Any instance answers.
 
-Platform defaults are read from the bucket, so that every instance knows what was applied through another.
+Platform defaults are read from the bucket, so that every instance knows those that another has applied.
 """
 
 from __future__ import annotations
@@ -118,7 +118,7 @@ async def _abort_superseded(applied: Applied, context: ServerContext) -> NoRetur
 
 async def _abort_unavailable(context: ServerContext) -> NoReturn:
     await context.abort(
-        grpc.StatusCode.UNAVAILABLE, "the bus does not answer; try again: equal defaults are applied once"
+        grpc.StatusCode.UNAVAILABLE, "the bus is unavailable; try again: equal defaults are applied once"
     )
 
 

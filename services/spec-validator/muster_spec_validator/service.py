@@ -1,4 +1,4 @@
-"""Constructs spec-validator: the only place that makes its adapters."""
+"""Construction of spec-validator."""
 
 from __future__ import annotations
 

@@ -78,7 +78,7 @@ class SubmissionHandler:
 def validate(
     event: JobSubmitted, applied: Applied, *, limits: Limits = version_limits, at: int = 0
 ) -> tuple[JobValidated, ...] | JobRejected:
-    """The jobs of a submission that was made ``at`` (µs), or its problems. Equal submissions, defaults and limits have equal results."""
+    """Return the jobs of a submission at time ``at`` (µs), or its problems. Equal submissions, defaults and limits have equal results."""
     parsed = (
         read_spec(event.spec, applied, limits=limits)
         if event.spec
@@ -127,7 +127,7 @@ def _with_defaults(parsed: Parsed, applied: Applied) -> Parsed:
 
 
 def _build_of(job: Job, jobs: tuple[Job, ...], submission_id: str) -> str:
-    """The id of the job that builds this one; empty if it is not built."""
+    """Return the id of the job that builds this one; empty if it is not built."""
     if not job.built_by:
         return ""
     wanted = (job.namespace, job.built_by, JobKind.BUILD)
@@ -151,5 +151,5 @@ def _too_large(name: str, size: int) -> Problem:
         message=f"with the platform defaults applied, the job {name} is too large",
         found=f"{size // 1024} KiB",
         allowed=f"at most {MAX_JOB_BYTES // 1024} KiB",
-        fix="have fewer replicas with overrides of their own",
+        fix="use fewer replicas with overrides",
     )

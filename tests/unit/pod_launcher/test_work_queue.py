@@ -17,10 +17,10 @@ async def test_stopped_jobs_are_not_processed_and_others_are() -> None:
         done.append(job_id)
 
     work_queue = JobWorkQueue(process)
-    for job_id in ("given up", "kept"):
+    for job_id in ("stopped", "kept"):
         work_queue.add(job_id)
     await begun.wait()
-    await work_queue.stop(lambda job_id: job_id == "given up")
+    await work_queue.stop(lambda job_id: job_id == "stopped")
     may_end.set()
     async with asyncio.timeout(5):
         while done != ["kept"]:

@@ -112,7 +112,7 @@ def test_without_a_platform_time_to_live_records_are_kept(new_log: NewJobLog) ->
         ("", "", "requested by its user"),
         ("ann", "", "requested by ann"),
         ("ann", "a bad rate", "requested by ann: a bad rate"),
-        ("", "the job that it was for, train, is cancelled", "the job that it was for, train, is cancelled"),
+        ("", "its only job train is cancelled", "its only job train is cancelled"),
     ],
 )
 def test_the_reason_of_a_cancelled_job_names_the_requester(
