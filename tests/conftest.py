@@ -24,7 +24,8 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 SAME_WORKER = (
     "tests/cluster/",
     "tests/frameworks/",
-    "tests/e2e/test_answers",
+    "tests/e2e/test_placement_scenarios",
+    "tests/e2e/test_elastic_scenarios",
     "tests/property/scheduling/state/test_determinism",
 )
 """Prefixes of test ids that run on one worker, one after the other, because they share an expensive fixture."""
