@@ -103,7 +103,11 @@ def check(code: int) -> list[str]:
     spans = [span for resource in resources for scope in resource["scopeSpans"] for span in scope["spans"]]
     ids = {span["spanId"] for span in spans}
     roots = [span["name"] for span in spans if span.get("parentSpanId", "") not in ids]
-    grown = [entry["message"] for entry in job["status"]["history"] if entry["event"] == "JOB_EVENT_TYPE_JOB_RESIZED"]
+    grown = [
+        entry["message"]
+        for entry in job["status"]["history"]
+        if entry["event"] == "JOB_EVENT_TYPE_JOB_RESIZED"
+    ]
     logs = subprocess.run(
         [MUSTER, "logs", "digits"], cwd=ROOT, timeout=60, check=True, capture_output=True, text=True
     ).stdout

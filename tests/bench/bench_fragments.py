@@ -18,7 +18,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
     """Fill the cluster three times, or once with ``quick``; ``root`` is unused."""
     del root
     shares = [allocated_share(seed=seed) for seed in (_SEEDS[:1] if quick else _SEEDS)]
-    told = ", ".join(f"{100 * share:.2f}" for share in shares)
+    reported = ", ".join(f"{100 * share:.2f}" for share in shares)
     return [
         Measurement(
             name=NAMES[0],
@@ -26,6 +26,6 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
             unit="%",
             budget=round(100 * (PUBLISHED - ALLOWANCE), 1),
             better="more",
-            note=f"1,213 nodes filled at random to 130 %, the worst of {told}",
+            note=f"1,213 nodes filled at random to 130 %, the worst of {reported}",
         )
     ]

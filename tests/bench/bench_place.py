@@ -5,7 +5,7 @@ import time
 from pathlib import Path
 
 from bench_documents import job
-from jobs import heard_events
+from jobs import received_events
 from measuring import Measurement, percentile
 from processes import memory_of, with_descendants
 from system_under_test import running_system
@@ -27,7 +27,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
         await asyncio.gather(*(_pass(muster, f"crowd-{number}") for number in range(_JOBS - alone)))
         services = {name: memory_of(with_descendants(pid)) for name, pid in system.services.items()}
     weights = ", ".join(f"{name} {memory.rss:.0f}" for name, memory in services.items())
-    note = f"{alone} jobs, one at a time, until the event is heard"
+    note = f"{alone} jobs, one at a time, until the event is received"
     return [
         Measurement(
             name="submit_to_placed_p50_ms", value=percentile(waits, 0.5), unit="ms", budget=20, note=note
@@ -52,7 +52,7 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
 async def _placed_one_by_one(system: LocalSystem, muster: AsyncClient, count: int) -> list[float]:
     """Return milliseconds from each submission to its placement, without the first job, which warms up."""
     waits: list[float] = []
-    async with heard_events(system) as events:
+    async with received_events(system) as events:
         for number in range(count + 1):
             request_id = f"alone-{number}"
             began = time.perf_counter()

@@ -10,7 +10,7 @@ from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 from bench_documents import job
-from jobs import Events, heard_events
+from jobs import Events, received_events
 from measuring import Measurement
 from system_under_test import running_system
 
@@ -25,9 +25,9 @@ NAMES = tuple(f"recovery_s.{service}" for service in (*SERVICES, "worst"))
 
 _BUDGET_S = 4.0
 _IDLE_PERIOD_S = 1.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _UP = frozenset({Phase.RUNNING, Phase.SUCCEEDED})
-_PATIENCE_S = 30.0
+_TIMEOUT_S = 30.0
 
 
 class Asker:
@@ -64,15 +64,15 @@ class Asker:
         """Wait for the validation of a submission."""
         name = f"{self._prefix}-judged"
         (judged,) = await self._muster.submit(
-            job(name, "true"), request_id=name, validation_wait_s=_PATIENCE_S
+            job(name, "true"), request_id=name, validation_wait_s=_TIMEOUT_S
         )
         if not judged.validated:
-            raise TimeoutError(f"{name} was not validated within {_PATIENCE_S:g} s")
+            raise TimeoutError(f"{name} was not validated within {_TIMEOUT_S:g} s")
 
     async def _scheduler(self) -> None:
         """Wait for a placement."""
         name = await self._submit("placed")
-        await self._events.first(JobPlaced, name, timeout_s=_PATIENCE_S)
+        await self._events.first(JobPlaced, name, timeout_s=_TIMEOUT_S)
 
     async def _pod_launcher(self) -> None:
         """Wait for a running replica."""
@@ -82,7 +82,7 @@ class Asker:
         """Wait for a proposal to grow an elastic job, which needs an idle second after its start in any case."""
         name = f"{self._prefix}-grown"
         await self._muster.submit(job(name, "sleep", "60", high=2), request_id=name, validation_wait_s=0.0)
-        await self._events.first(ScaleProposed, name, timeout_s=_PATIENCE_S)
+        await self._events.first(ScaleProposed, name, timeout_s=_TIMEOUT_S)
 
     async def _status_tracker(self) -> None:
         """Wait for a query that reports a new job as running."""
@@ -90,9 +90,9 @@ class Asker:
 
     async def _runs(self, what: str) -> None:
         job_id = job_id_of(await self._submit(what))
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while not await self._is_up(job_id):
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
     async def _is_up(self, job_id: str) -> bool:
         return phase_from_proto((await self._muster.get(job_id)).status.phase) in _UP
@@ -131,7 +131,10 @@ async def measure(root: Path, *, quick: bool) -> list[Measurement]:
 
 async def _round(root: Path) -> dict[str, float]:
     seconds: dict[str, float] = {}
-    async with running_system(root, idle_period_s=_IDLE_PERIOD_S) as system, heard_events(system) as events:
+    async with (
+        running_system(root, idle_period_s=_IDLE_PERIOD_S) as system,
+        received_events(system) as events,
+    ):
         for service in SERVICES:
             async with AsyncClient(system.address) as muster:
                 # Exclude what is slow only the first time.

@@ -20,10 +20,10 @@ NAMES = (
     "scheduler_ratio_ceiling",
     "scheduler_placed_p50_ms",
     "scheduler_placed_p99_ms",
-    "scheduler_cpu_ms_per_gang.nobody_waits",
-    "scheduler_cpu_ms_per_gang.nobody_starved",
+    "scheduler_cpu_ms_per_gang.empty_queue",
+    "scheduler_cpu_ms_per_gang.none_starved",
     "scheduler_cpu_ms_per_gang.starved",
-    "scheduler_cost_ratio.nobody_starved",
+    "scheduler_cost_ratio.none_starved",
     "scheduler_cost_ratio.starved",
     "scheduler_rss_mib",
     "scheduler_gangs_per_s.1000_shapes",
@@ -32,7 +32,7 @@ NAMES = (
 
 _WAITING = 10_000
 _STARVED_S = 31.0
-_PATIENCE_S = 180.0
+_TIMEOUT_S = 180.0
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
@@ -77,10 +77,10 @@ async def _few_shapes(root: Path, seconds: float) -> list[Measurement]:
             note="from JobValidated to JobPlaced by the broker's clock, at that rate",
         ),
         Measurement(name="scheduler_placed_p99_ms", value=starved.waited_ms(0.99), unit="ms"),
-        _cost("nobody_waits", alone),
-        _cost("nobody_starved", patient),
+        _cost("empty_queue", alone),
+        _cost("none_starved", patient),
         _cost("starved", starved),
-        _ratio("nobody_starved", patient, alone),
+        _ratio("none_starved", patient, alone),
         _ratio("starved", starved, alone),
         Measurement(name="scheduler_rss_mib", value=rss, unit="MiB", note=note),
     ]
@@ -107,14 +107,14 @@ async def _many_shapes(root: Path, seconds: float) -> list[Measurement]:
 async def _fill(system: SchedulerUnderTest) -> None:
     await system.fakes.report_nodes(POOL, nodes())
     ids = [system.submit(filler(position), stays=True) for position in range(FILLERS)]
-    await system.until(lambda: all(job_id in system.fakes.placed for job_id in ids), _PATIENCE_S)
+    await system.until(lambda: all(job_id in system.fakes.placed for job_id in ids), _TIMEOUT_S)
 
 
 async def _let_wait(system: SchedulerUnderTest, *, shapes: int) -> float:
     """Submit the waiting jobs and return when the first was submitted (monotonic clock), after all have a reason."""
     began = time.monotonic()
     ids = [system.submit(waiting(position, shapes=shapes)) for position in range(_WAITING)]
-    await system.until(lambda: system.told.issuperset(ids), _PATIENCE_S)
+    await system.until(lambda: system.reported.issuperset(ids), _TIMEOUT_S)
     return began
 
 

@@ -28,7 +28,7 @@ NAMES = tuple(f"status_lag_{what}_ms.{load}" for load in LOADS for what in ("p50
 _BUDGET_MS = 1000.0
 _EVERY_S = 0.5
 _ASK_S = 0.02
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _MEMBERS = 3
 _RUNNING = replica_state_to_proto(ReplicaState.RUNNING)
 _ENDED = frozenset(replica_state_to_proto(state) for state in ENDED_STATES)
@@ -52,7 +52,7 @@ class Variables:
                 self._latest[job_id] = seen
                 self._news.notify_all()
         # A watch ends with the job, whose other replicas may still run.
-        async with asyncio.timeout(_PATIENCE_S):
+        async with asyncio.timeout(_TIMEOUT_S):
             while any(one.job_id == job_id and one not in self.ended for one in self.running):
                 self._note(await self._muster.get(job_id), time.time())
                 await asyncio.sleep(_ASK_S)
@@ -70,7 +70,7 @@ class Variables:
                 return False
             return [one.state for one in there] == [_RUNNING] * running
 
-        async with asyncio.timeout(_PATIENCE_S), self._news:
+        async with asyncio.timeout(_TIMEOUT_S), self._news:
             await self._news.wait_for(is_so)
 
     def _note(self, job: job_pb2.Job, at: float) -> None:
@@ -114,43 +114,43 @@ def _figures(load: str, lags_ms: Sequence[float]) -> list[Measurement]:
 async def _lags(root: Path, load: str, *, jobs: int) -> list[float]:
     async with running_system(root) as system, AsyncClient(system.address) as muster:
         with KernelWitness(system.directory.replicas) as kernel:
-            told = Variables(muster)
+            observed = Variables(muster)
             async with asyncio.TaskGroup() as tasks:
                 if load == "steady":
-                    tasks.create_task(_through_every_turn(muster, told))
+                    tasks.create_task(_through_every_turn(muster, observed))
                 for number in range(jobs):
-                    tasks.create_task(_pass(muster, told, f"{load}-{number}"))
+                    tasks.create_task(_pass(muster, observed, f"{load}-{number}"))
                     await asyncio.sleep(_EVERY_S if load == "steady" else 0)
-    starts = _between(kernel.began, told.running)
-    ends = _between(kernel.ended, told.ended)
+    starts = _between(kernel.began, observed.running)
+    ends = _between(kernel.ended, observed.ended)
     return starts + ends
 
 
-def _between(really: dict[ReplicaId, float], told: dict[ReplicaId, float]) -> list[float]:
+def _between(really: dict[ReplicaId, float], observed: dict[ReplicaId, float]) -> list[float]:
     """Return milliseconds from each instant to its report; raises ``KeyError`` for one that was never reported."""
-    return [(told[replica] - at) * 1000 for replica, at in really.items()]
+    return [(observed[replica] - at) * 1000 for replica, at in really.items()]
 
 
-async def _pass(muster: AsyncClient, told: Variables, name: str) -> None:
+async def _pass(muster: AsyncClient, observed: Variables, name: str) -> None:
     (submitted,) = await muster.submit(job(name, "sleep", "1.5", low=_MEMBERS, high=_MEMBERS))
-    await told.follow(submitted.job_id)
+    await observed.follow(submitted.job_id)
 
 
-async def _through_every_turn(muster: AsyncClient, told: Variables) -> None:
+async def _through_every_turn(muster: AsyncClient, observed: Variables) -> None:
     (submitted,) = await muster.submit(job("turns", "sleep", "600", low=_MEMBERS, high=2 * _MEMBERS))
     job_id = submitted.job_id
-    following = asyncio.create_task(told.follow(job_id))
-    await told.stands(job_id, _MEMBERS)
+    following = asyncio.create_task(observed.follow(job_id))
+    await observed.stands(job_id, _MEMBERS)
     # A restart is an attempt, and so is each resume.
     for attempt in (2, 4):
         await muster.restart(job_id)
-        await told.stands(job_id, _MEMBERS, attempt=attempt)
+        await observed.stands(job_id, _MEMBERS, attempt=attempt)
         for size in (2 * _MEMBERS, _MEMBERS):
             await muster.scale(job_id, size)
-            await told.stands(job_id, size)
+            await observed.stands(job_id, size)
         await muster.suspend(job_id)
-        await told.stands(job_id, 0)
+        await observed.stands(job_id, 0)
         await muster.resume(job_id)
-        await told.stands(job_id, _MEMBERS)
+        await observed.stands(job_id, _MEMBERS)
     await muster.cancel(job_id)
     await following

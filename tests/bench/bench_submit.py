@@ -37,7 +37,7 @@ NAMES = (
 _IN_FLIGHT = 128
 _RATE = 300
 _BACKLOG_S = 300.0
-_LOOK_S = 0.25
+_POLL_S = 0.25
 _WARM_UP_S = 3.0
 _LOAD = Path(__file__).with_name("load.py")
 
@@ -170,7 +170,7 @@ async def _until_all_wait(system: LocalSystem) -> float:
     async with asyncio.timeout(_BACKLOG_S), aio.insecure_channel(system.address) as channel:
         stub = job_service_pb2_grpc.JobServiceStub(channel)
         while not await _all_wait(stub):
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
     return time.monotonic() - began
 
 

@@ -14,7 +14,7 @@ from system_under_test import fresh_folder
 NAMES = ("up_ready_s",)
 
 _READY = b"Muster is ready"
-_PATIENCE_S = 60.0
+_TIMEOUT_S = 60.0
 _COMMAND = Path(sys.executable).with_name("muster")
 
 
@@ -25,14 +25,14 @@ class NotReady(Exception):
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
     """Return the median of several starts with a warm disk cache."""
     starts = [await _start(root) for _ in range(1 if quick else 3)]
-    told = ", ".join(f"{seconds:.2f}" for seconds in starts)
+    reported = ", ".join(f"{seconds:.2f}" for seconds in starts)
     return [
         Measurement(
             name="up_ready_s",
             value=statistics.median(starts),
             unit="s",
             budget=4,
-            note=f"the median of {told}",
+            note=f"the median of {reported}",
         )
     ]
 
@@ -51,7 +51,7 @@ async def _start(root: Path) -> float:
             stderr=asyncio.subprocess.STDOUT,
         )
         try:
-            async with asyncio.timeout(_PATIENCE_S):
+            async with asyncio.timeout(_TIMEOUT_S):
                 await _until_ready(process)
             return time.monotonic() - began
         finally:
@@ -61,13 +61,13 @@ async def _start(root: Path) -> float:
 
 
 async def _until_ready(process: asyncio.subprocess.Process) -> None:
-    said: list[bytes] = []
+    lines: list[bytes] = []
     if process.stdout is not None:
         async for line in process.stdout:
             if line.startswith(_READY):
                 return
-            said.append(line)
-    raise NotReady(b"".join(said[-5:]).decode(errors="replace"))
+            lines.append(line)
+    raise NotReady(b"".join(lines[-5:]).decode(errors="replace"))
 
 
 def _free_port() -> int:

@@ -30,7 +30,7 @@ _SMALL_S = (30, 120)
 _WAITING = 12
 _EVERY_S = 900
 _LARGE_S = 300
-_PATIENCE_S = 30
+_TIMEOUT_S = 30
 _HOURS = 3
 
 
@@ -158,7 +158,7 @@ class _Crowd:
 
     def _wake(self) -> int:
         wake = self._pool.state.next_wake(self._pool.now)
-        later = self._pool.now + _PATIENCE_S * SECOND
+        later = self._pool.now + _TIMEOUT_S * SECOND
         return later if wake is None or wake <= self._pool.now else min(wake, later)
 
     def _held(self) -> int:

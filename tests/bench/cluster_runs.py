@@ -47,7 +47,7 @@ _SETTLE_S = 240.0
 _QUIET_S = 10.0
 _EMPTY_S = 60.0
 _AT_ONCE = b'{"gracePeriodSeconds":0}'
-_LOOK_S = 0.2
+_POLL_S = 0.2
 _READY = b"ready\n"
 
 
@@ -170,7 +170,7 @@ async def sweep(arena: Arena) -> None:
 async def _until_empty(api: Rest, path: str) -> None:
     async with asyncio.timeout(_EMPTY_S):
         while await api.items(path, Named):
-            await asyncio.sleep(_LOOK_S)
+            await asyncio.sleep(_POLL_S)
 
 
 async def _release(arena: Arena, path: str, names: Sequence[str]) -> None:

@@ -18,7 +18,7 @@ class Events:
     """Receives the events of jobs from the broker and keeps them until they are awaited."""
 
     def __init__(self) -> None:
-        self._heard: dict[tuple[str, str], asyncio.Future[JobEvent]] = {}
+        self._received: dict[tuple[str, str], asyncio.Future[JobEvent]] = {}
 
     def hear(self, incoming: Incoming) -> None:
         """Handle one message."""
@@ -37,13 +37,13 @@ class Events:
 
     def _expected(self, job_id: str, name: str) -> "asyncio.Future[JobEvent]":
         key = (job_id, name)
-        if key not in self._heard:
-            self._heard[key] = asyncio.get_running_loop().create_future()
-        return self._heard[key]
+        if key not in self._received:
+            self._received[key] = asyncio.get_running_loop().create_future()
+        return self._received[key]
 
 
 @asynccontextmanager
-async def heard_events(system: LocalSystem) -> AsyncGenerator[Events]:
+async def received_events(system: LocalSystem) -> AsyncGenerator[Events]:
     """Yield the events of jobs from now on."""
     events = Events()
     bus = await Bus.connect(BusSettings(url=system.bus_url), name="bench")

@@ -13,7 +13,7 @@ from typing import Self
 from muster_runtimes import ReplicaId
 from muster_runtimes.process import StateDirectory, open_process, read_state
 
-_LOOK_S = 0.05
+_POLL_S = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
 
 
@@ -49,7 +49,7 @@ class KernelWitness:
     def _watch(self) -> None:
         while not self._stopping.is_set():
             self._look()
-            until = time.monotonic() + _LOOK_S
+            until = time.monotonic() + _POLL_S
             while (left_s := until - time.monotonic()) > 0:
                 for descriptor, _ in self._poller.poll(left_s * 1000):
                     self._note_end(descriptor)

@@ -35,7 +35,7 @@ from muster_testing.fake_services import FakeServices
 _IN_FLIGHT = 256
 _WARM_UP_S = 1.0
 _DRAIN_S = 60.0
-_LOOK_S = 0.02
+_POLL_S = 0.02
 _BATCH_ID = "Nats-Batch-Id"
 
 
@@ -73,10 +73,10 @@ class Lap(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class SchedulerUnderTest:
-    """The state of a measurement. ``told`` are the ids of all jobs with a published reason."""
+    """The state of a measurement. ``reported`` are the ids of all jobs with a published reason."""
 
     def __init__(self, *, bus: Bus, scheduler_pid: int, broker_pid: int) -> None:
-        self.told: set[str] = set()
+        self.reported: set[str] = set()
         self.fakes: FakeServices
         self._bus = bus
         self._scheduler_pid = scheduler_pid
@@ -88,7 +88,8 @@ class SchedulerUnderTest:
     async def at_work(self) -> AsyncGenerator[None]:
         """Run the simulated services."""
         await self._bus.subscribe(
-            job_events(events.JobWaiting.__name__), lambda heard: self.told.add(job_id_in(heard.subject))
+            job_events(events.JobWaiting.__name__),
+            lambda incoming: self.reported.add(job_id_in(incoming.subject)),
         )
         async with FakeServices.running(self._bus, run_time=self._life, ended=self._ended) as self.fakes:
             yield
@@ -107,7 +108,7 @@ class SchedulerUnderTest:
         """Return when ``condition`` holds; raises ``TimeoutError``."""
         async with asyncio.timeout(timeout_s):
             while not condition():
-                await asyncio.sleep(_LOOK_S)
+                await asyncio.sleep(_POLL_S)
 
     def cpu_s(self) -> tuple[float, float]:
         """Return the CPU seconds of the scheduler and of the broker."""

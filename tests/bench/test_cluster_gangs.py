@@ -22,7 +22,7 @@ def test_pods_without_nodes_differ_from_those_on_nodes_by_nothing_else() -> None
     assert waiting == placed
 
 
-def test_a_pod_says_by_its_name_which_gang_it_is_of() -> None:
+def test_a_pod_name_contains_the_name_of_its_gang() -> None:
     found = Counter(gang_of(pod["metadata"]["name"]) for gang in pods(SHAPE) for pod in gang)
     assert found == {gang_name(index): SHAPE.members for index in range(SHAPE.gangs)}
 

@@ -17,7 +17,7 @@ def test_a_rate_keeps_its_budget_from_below_and_a_time_from_above() -> None:
     assert time.ok is False
 
 
-def test_without_a_budget_there_is_no_verdict() -> None:
+def test_without_a_budget_nothing_is_marked() -> None:
     measurement = Measurement(name="a", value=1.23456, unit="s", note="for people")
     line = msgspec.json.decode(measurement.as_json())
     assert line == {"name": "a", "value": 1.235, "unit": "s", "budget": None, "ok": None}
@@ -33,9 +33,9 @@ def test_nothing_has_no_percentile() -> None:
         percentile([], 0.5)
 
 
-def test_the_table_says_what_was_missed_and_under_what_circumstances() -> None:
-    told = table([Measurement(name="time", value=5.1, unit="s", budget=5, note="the worst of 3")])
-    assert told.splitlines()[1].split() == [
+def test_the_table_marks_missed_budgets_and_the_load_of_the_machine() -> None:
+    reported = table([Measurement(name="time", value=5.1, unit="s", budget=5, note="the worst of 3")])
+    assert reported.splitlines()[1].split() == [
         "time",
         "5.10",
         "s",

@@ -11,7 +11,7 @@ from muster import AsyncClient, Job
 from muster_rpc.v1 import job_pb2
 
 EXAMPLES = Path(__file__).resolve().parents[2] / "examples/frameworks"
-PATIENCE_S = 120
+TIMEOUT_S = 120
 
 
 def example(path: str, *, name: str = "") -> str:
@@ -28,7 +28,7 @@ async def read_logs(muster: AsyncClient, job_id: str) -> str:
 async def when_logged(muster: AsyncClient, job_id: str, *words: str) -> None:
     """Wait until the replicas have printed all of ``words``."""
     seen = ""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async for chunk in muster.logs(job_id, follow=True):
             seen += chunk.data.decode()
             if all(one in seen for one in words):
@@ -38,7 +38,7 @@ async def when_logged(muster: AsyncClient, job_id: str, *words: str) -> None:
 
 async def when(muster: AsyncClient, job_id: str, condition: Callable[[Job], bool]) -> Job:
     """Return the job as soon as the condition holds."""
-    async with asyncio.timeout(PATIENCE_S):
+    async with asyncio.timeout(TIMEOUT_S):
         async for seen in muster.watch(job_id):
             if condition(seen):
                 return seen
@@ -64,10 +64,10 @@ def processes_with(words: str) -> list[int]:
     return found
 
 
-def told(pid: int, *tell: str) -> bool:
+def has_environment(pid: int, *variables: str) -> bool:
     """Return whether the process has these environment variables."""
     try:
         environment = Path(f"/proc/{pid}/environ").read_bytes().split(b"\0")
     except OSError:
         return False
-    return {one.encode() for one in tell} <= set(environment)
+    return {one.encode() for one in variables} <= set(environment)

@@ -8,7 +8,7 @@ import signal
 from typing import TYPE_CHECKING
 
 import pytest
-from framework_jobs import example, processes_with, read_logs, running, told, when, when_logged
+from framework_jobs import example, has_environment, processes_with, read_logs, running, when, when_logged
 
 from muster import AsyncClient
 from muster_rpc.v1 import job_pb2
@@ -78,7 +78,9 @@ async def test_a_killed_mpi_worker_ends_its_rank_and_restarts_the_gang(
     await when_logged(muster, submitted.job_id, "killed\nrank")
     first = ranks(await read_logs(muster, submitted.job_id))
     (still,) = [
-        pid for pid in processes_with("sleep infinity") if told(pid, "MUSTER_JOB=killed", "MUSTER_INDEX=1")
+        pid
+        for pid in processes_with("sleep infinity")
+        if has_environment(pid, "MUSTER_JOB=killed", "MUSTER_INDEX=1")
     ]
 
     os.kill(still, signal.SIGKILL)

@@ -15,7 +15,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from framework_jobs import EXAMPLES, example, processes_with, read_logs, running, told, when, when_logged
+from framework_jobs import (
+    EXAMPLES,
+    example,
+    has_environment,
+    processes_with,
+    read_logs,
+    running,
+    when,
+    when_logged,
+)
 
 from muster import AsyncClient, Job
 from muster_local import LocalSystem
@@ -54,7 +63,7 @@ async def test_a_torchrun_job_resized_to_four_one_and_three_takes_every_step(
     logs = await read_logs(muster, submitted.job_id)
 
     assert job.status.phase == job_pb2.PHASE_SUCCEEDED, f"{job.status}\n{logs}"
-    assert_nobody_was_restarted(job)
+    assert_nothing_was_restarted(job)
     ends = set(re.findall(r"of 3 ends at step (.*)", logs))
     assert ends == {await fitted_alone(tmp_path)}, logs
 
@@ -78,7 +87,7 @@ async def test_the_digit_classifier_is_resized_while_its_server_keeps_running(
     logs = await read_logs(muster, submitted.job_id)
 
     assert job.status.phase == job_pb2.PHASE_SUCCEEDED, f"{job.status}\n{logs}"
-    assert_nobody_was_restarted(job)
+    assert_nothing_was_restarted(job)
     assert f"after {steps} steps" in logs
     # A restarted server would have restarted at step 0.
     joined = [int(step) for step in re.findall(r"^worker-\d joined at step (\d+)", logs, re.MULTILINE)]
@@ -117,12 +126,12 @@ def leaders(program: str, job_id: str, replica: str) -> set[int]:
     return {
         pid
         for pid in processes_with(program)
-        if told(pid, f"MUSTER_JOB_ID={job_id}", f"MUSTER_ROLE={role}", f"MUSTER_INDEX={index}")
+        if has_environment(pid, f"MUSTER_JOB_ID={job_id}", f"MUSTER_ROLE={role}", f"MUSTER_INDEX={index}")
         and os.getpgid(pid) == pid
     }
 
 
-def assert_nobody_was_restarted(job: Job) -> None:
+def assert_nothing_was_restarted(job: Job) -> None:
     """Check for one attempt with four manual generations; members that stayed were started once, a returning one twice."""
     assert (job.status.attempt, job.status.generation, job.status.failures) == (1, 4, 0)
     resized = [entry.reason for entry in job.status.history if event_name(entry.event) == "JobResized"]
@@ -135,7 +144,7 @@ def assert_nobody_was_restarted(job: Job) -> None:
 
 async def fitted_alone(folder: Path) -> str:
     """Return the output of one process that took the same steps without Muster."""
-    told_alone = {
+    standalone = {
         "STEPS": "400",
         "CHECKPOINT": str(folder / "alone.pt"),
         "GLOO_SOCKET_IFNAME": "lo",
@@ -147,11 +156,11 @@ async def fitted_alone(folder: Path) -> str:
         "--standalone",
         "--nproc_per_node=1",
         EXAMPLES / "pytorch/elastic.py",
-        env={**os.environ, **told_alone},
+        env={**os.environ, **standalone},
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.DEVNULL,
     )
     async with asyncio.timeout(90):
         out, _ = await process.communicate()
-    (said,) = re.findall(r"of 1 ends at step (.*)", out.decode())
-    return said
+    (last_step,) = re.findall(r"of 1 ends at step (.*)", out.decode())
+    return last_step

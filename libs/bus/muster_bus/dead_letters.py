@@ -141,7 +141,7 @@ class DeadLetters:
         """Return every dead letter, oldest first."""
         last = await self._bus.last_sequence(self._stream)
         stretch = StreamRange(
-            stream=self._stream, filters=[f"{await self._letters_prefix()}.>"], after=0, through=last
+            stream=self._stream, filters=[f"{await self._stream_prefix()}.>"], after=0, through=last
         )
         return [_dead_letter(message) async for chunk in read_range(self._bus, stretch) for message in chunk]
 
@@ -194,14 +194,14 @@ class DeadLetters:
     async def collect_advisories(self, stream: str, consumer: str) -> int:
         """Convert the broker's advisories about ``consumer`` to dead letters; returns their number."""
         subject = self.advisory_subject(stream, consumer)
-        adopted = 0
+        stored = 0
         while (message := await _api.next_message(self._bus, self._stream, subject, 1)) is not None:
-            await self._adopt_one(msgspec.json.decode(message.data, type=_Advisory))
+            await self._store_advisory(msgspec.json.decode(message.data, type=_Advisory))
             await self.discard(message.stream_sequence)
-            adopted += 1
-        return adopted
+            stored += 1
+        return stored
 
-    async def _adopt_one(self, advisory: _Advisory) -> None:
+    async def _store_advisory(self, advisory: _Advisory) -> None:
         reason = f"abandoned by the broker after {advisory.deliveries} deliveries without an acknowledgement"
         original = await _api.message_at(self._bus, advisory.stream, advisory.stream_seq)
         if original is None:
@@ -214,7 +214,7 @@ class DeadLetters:
             return
         await self.put(original, advisory.consumer, reason)
 
-    async def _letters_prefix(self) -> str:
+    async def _stream_prefix(self) -> str:
         if self._prefix is None:
             subjects = (await _api.stream_config(self._bus, self._stream)).subjects
             own = [subject for subject in subjects if subject.endswith(".>") and not subject.startswith("$")]
@@ -228,7 +228,7 @@ class DeadLetters:
             dead_letter = msgspec.structs.replace(dead_letter, data=b"", whole=False)
         origin = _UNSAFE.sub("_", dead_letter.stream or "none")
         subject = (
-            f"{await self._letters_prefix()}.{dead_letter.consumer}.{origin}.{dead_letter.stream_sequence}"
+            f"{await self._stream_prefix()}.{dead_letter.consumer}.{origin}.{dead_letter.stream_sequence}"
         )
         # The subject's sequence limits it to one dead letter. A fixed id would also drop the dead letter of a message
         # that was replayed, deleted, and failed again.

@@ -72,7 +72,7 @@ class KeyWatch:
             try:
                 if not listed:
                     for message in await read_last_values(self._bus, self._stream, self._filter):
-                        if (change := self._learn(message)) is not None:
+                        if (change := self._update(message)) is not None:
                             yield change
                     listed = True
                 async with aclosing(self._follow()) as following:
@@ -100,17 +100,17 @@ class KeyWatch:
                     if message.consumer_sequence != expected:
                         raise ConsumerGone(f"{info.name} skipped a message")
                     expected += 1
-                    if (change := self._learn(message)) is not None:
+                    if (change := self._update(message)) is not None:
                         yield change
                 if generation != self._bus.generation:
                     raise ConsumerGone("the connection was re-established")
                 if clock() >= check_at:
                     for change in await self._vanished():
                         yield change
-                    await self._check_not_blind(subscription)
+                    await self._check_for_missed(subscription)
                     check_at = clock() + _CHECK_EVERY_S
 
-    def _learn(self, message: Incoming) -> KeyChange | None:
+    def _update(self, message: Incoming) -> KeyChange | None:
         """Record the write; returns ``None`` if it is not new."""
         self._seen = max(self._seen, message.stream_sequence)
         key = message.subject.removeprefix(self._prefix)
@@ -138,7 +138,7 @@ class KeyWatch:
         gone = [key for key in self._known if self._prefix + key not in present]
         return [KeyChange(key=key, value=None, revision=self._known.pop(key)) for key in gone]
 
-    async def _check_not_blind(self, subscription: PullSubscription) -> None:
+    async def _check_for_missed(self, subscription: PullSubscription) -> None:
         unseen = await _api.next_message(self._bus, self._stream, self._filter, self._seen + 1)
         if unseen is not None and not await subscription.has_any(within_s=_GRACE_S):
             raise ConsumerGone(f"no delivery although {unseen.stream_sequence} was written")

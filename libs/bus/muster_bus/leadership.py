@@ -77,16 +77,16 @@ class Leadership:
             await asyncio.sleep(_BACK_OFF_S)
 
     async def _serve(self, lease: Lease, on_elected: OnElected) -> None:
-        keeping = asyncio.create_task(lease.in_progress())
+        renewal = asyncio.create_task(lease.renew_until_lost())
         term = asyncio.create_task(self._term(lease, on_elected))
         try:
-            await asyncio.wait({keeping, term}, return_when=asyncio.FIRST_COMPLETED)
-            if keeping.done():
-                keeping.result()
+            await asyncio.wait({renewal, term}, return_when=asyncio.FIRST_COMPLETED)
+            if renewal.done():
+                renewal.result()
             term.result()
         finally:
             await _end(term)
-            await _end(keeping)
+            await _end(renewal)
             await lease.release()
 
     async def _term(self, lease: Lease, on_elected: OnElected) -> None:

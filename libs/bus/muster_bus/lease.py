@@ -55,7 +55,7 @@ class Lease:
             entry = await self._leases.get(self._key)
             if entry is not None and entry.value == self._value:
                 self._revision = entry.revision
-            elif entry is None or self._looks_dead(entry, started):
+            elif entry is None or self._has_expired(entry, started):
                 expected = 0 if entry is None else entry.revision
                 self._revision = await self._write(expected)
             else:
@@ -69,7 +69,7 @@ class Lease:
         self._renewed_at = started
         return True
 
-    async def in_progress(self) -> None:
+    async def renew_until_lost(self) -> None:
         """Renew as long as that succeeds, then raise ``LeaseLost``.
 
         A process that was busy or suspended past its time has lost the lease only if another instance has taken it
@@ -117,7 +117,7 @@ class Lease:
     async def _write(self, expected: int) -> int:
         return await self._leases.put(self._key, self._value, expected=expected, ttl_s=self._ttl_s)
 
-    def _looks_dead(self, entry: Entry, now: float) -> bool:
+    def _has_expired(self, entry: Entry, now: float) -> bool:
         revision, since = self._other
         if revision != entry.revision:
             self._other = (entry.revision, now)

@@ -71,7 +71,7 @@ class Membership:
         """
         mine: frozenset[int] = frozenset()
         hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
-        forget = self._bus.on_reconnect(self._excuse)
+        forget = self._bus.on_reconnect(self._extend_all)
         renewing = asyncio.create_task(self._renew())
         try:
             while True:
@@ -116,16 +116,16 @@ class Membership:
         except BusUnavailable as error:
             # No instance can renew while the broker is unavailable: others count as alive, this one must prove itself.
             log.info("the members of %s are not known: %s", self._group, error)
-            self._excuse()
+            self._extend_all()
         else:
-            self._seen = {self._name(entry): self._sighting(entry, now) for entry in entries}
+            self._seen = {self._name(entry): self._last_change(entry, now) for entry in entries}
         live = {member for member, (_, at) in self._seen.items() if now - at <= self._ttl_s}
         live.discard(self._member)
         if now - self._renewed_at <= self._ttl_s:
             live.add(self._member)
         self._live = frozenset(live)
 
-    def _sighting(self, entry: Entry, now: float) -> tuple[int, float]:
+    def _last_change(self, entry: Entry, now: float) -> tuple[int, float]:
         """When this revision of a member's lease was first seen, by this instance's clock."""
         known = self._seen.get(self._name(entry))
         if known is not None and known[0] == entry.revision:
@@ -135,7 +135,7 @@ class Membership:
     def _name(self, entry: Entry) -> str:
         return entry.key.removeprefix(f"{self._group}.")
 
-    def _excuse(self) -> None:
+    def _extend_all(self) -> None:
         now = asyncio.get_running_loop().time()
         self._seen = {member: (revision, now) for member, (revision, _) in self._seen.items()}
 

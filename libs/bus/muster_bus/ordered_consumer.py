@@ -213,7 +213,7 @@ class OrderedConsumer:
         if self._generation != self._bus.generation:
             raise ConsumerGone("the connection was re-established")
         if quiet:
-            await self._check_not_blind(subscription, after)
+            await self._check_for_missed(subscription, after)
         return batch
 
     async def _open(self, after: int) -> PullSubscription:
@@ -243,7 +243,7 @@ class OrderedConsumer:
         except BusUnavailable:
             log.debug("reader %s is left to expire", self._consumer)
 
-    async def _check_not_blind(self, subscription: PullSubscription, after: int) -> None:
+    async def _check_for_missed(self, subscription: PullSubscription, after: int) -> None:
         """Check after a silence whether there is really nothing new."""
         for subject in self._filters:
             unseen = await _api.next_message(self._bus, self._stream, subject, after + 1)

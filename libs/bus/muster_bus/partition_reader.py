@@ -62,8 +62,8 @@ log = logging.getLogger(__name__)
 
 _FIRST_PAUSE_S = 0.1
 _LONGEST_PAUSE_S = 2.0
-_LOOK_AGAIN_S = 0.05
-_PATIENCE_S = 0.01
+_POLL_S = 0.05
+_IN_FLIGHT_S = 0.01
 _ACKNOWLEDGE_EVERY_S = 0.25
 
 
@@ -168,10 +168,10 @@ class PartitionReader:
         """
         async with asyncio.timeout(timeout_s):
             # Most waits are for a message in flight: a short wait saves a request to the broker.
-            if await self.reaches(sequence, _PATIENCE_S):
+            if await self.reaches(sequence, _IN_FLIGHT_S):
                 return
             while not await self._has_handled(sequence):
-                if await self.reaches(sequence, _LOOK_AGAIN_S):
+                if await self.reaches(sequence, _POLL_S):
                     return
 
     async def reaches(self, sequence: int, within_s: float) -> bool:
@@ -258,8 +258,8 @@ class PartitionReader:
 
     async def _follow(self) -> None:
         while not self._stopping:
-            while (asked := await self._replays.next()) is not None:
-                request, dead_letter = asked
+            while (replay := await self._replays.next()) is not None:
+                request, dead_letter = replay
                 error = (
                     await self._attempts.try_once(dead_letter.to_incoming()) or await self._try_to_settle()
                 )

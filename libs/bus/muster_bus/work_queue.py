@@ -41,8 +41,8 @@ async def in_progress(bus: Bus, incoming: Incoming) -> None:
 
 log = logging.getLogger(__name__)
 
-_KEEP_EVERY_S = 1.5
-_ADOPT_EVERY_S = 30.0
+_PROGRESS_EVERY_S = 1.5
+_COLLECT_EVERY_S = 30.0
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _DRAIN_S = 10.0
 _MAX_DELIVER = 5
@@ -85,7 +85,7 @@ class WorkQueue:
         )
         self._running: dict[asyncio.Task[None], Incoming] = {}
         self._replaying: set[asyncio.Task[None]] = set()
-        self._adopt_at = 0.0
+        self._collect_at = 0.0
         self._stopping = False
 
     def stop(self) -> None:
@@ -95,7 +95,7 @@ class WorkQueue:
 
     async def run(self) -> None:
         """Handle messages until ``stop``; when cancelled, current ones are returned for another instance."""
-        keeper = asyncio.create_task(self._keep())
+        reporting = asyncio.create_task(self._report_progress())
         advisory = self._dead_letters.advisory_subject(self._stream, self._durable)
         hint = await self._bus.subscribe(advisory, self._expect_advisory)
         try:
@@ -103,22 +103,22 @@ class WorkQueue:
                 await self._take_turns()
             await self._drain()
         finally:
-            keeper.cancel()
+            reporting.cancel()
             await hint.close()
-            await self._abandon()
+            await self._return_messages()
 
     async def _take_turns(self) -> None:
         while not self._stopping:
-            await self._adopt()
-            while (asked := await self._replays.next()) is not None:
-                replaying = asyncio.create_task(self._replay(*asked))
+            await self._collect_advisories()
+            while (replay := await self._replays.next()) is not None:
+                replaying = asyncio.create_task(self._replay(*replay))
                 self._replaying.add(replaying)
                 replaying.add_done_callback(self._replaying.discard)
             free = self._concurrency - len(self._running)
             if free * _SHARE_AT_A_TIME < self._concurrency:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
                 continue
-            for _, incoming in await self._subscription.take(free, depth=free, wait_s=_ADOPT_EVERY_S):
+            for _, incoming in await self._subscription.take(free, depth=free, wait_s=_COLLECT_EVERY_S):
                 task = asyncio.create_task(self._handle(incoming))
                 self._running[task] = incoming
                 task.add_done_callback(self._finished)
@@ -209,23 +209,23 @@ class WorkQueue:
         with suppress(BusUnavailable):
             await self._replays.done(request, dead_letter, error)
 
-    async def _keep(self) -> None:
+    async def _report_progress(self) -> None:
         """Report progress on the current messages."""
         while True:
-            await asyncio.sleep(_KEEP_EVERY_S)
+            await asyncio.sleep(_PROGRESS_EVERY_S)
             for incoming in list(self._running.values()):
                 with suppress(BusUnavailable):
                     await in_progress(self._bus, incoming)
 
     def _expect_advisory(self, _: Incoming) -> None:
-        self._adopt_at = 0.0
+        self._collect_at = 0.0
         self._subscription.wake()
 
-    async def _adopt(self) -> None:
+    async def _collect_advisories(self) -> None:
         now = asyncio.get_running_loop().time()
-        if now < self._adopt_at:
+        if now < self._collect_at:
             return
-        self._adopt_at = now + _ADOPT_EVERY_S
+        self._collect_at = now + _COLLECT_EVERY_S
         try:
             await self._dead_letters.collect_advisories(self._stream, self._durable)
         except BusError as error:
@@ -235,7 +235,7 @@ class WorkQueue:
         if self._running:
             await asyncio.wait(list(self._running), timeout=_DRAIN_S)
 
-    async def _abandon(self) -> None:
+    async def _return_messages(self) -> None:
         left = dict(self._running)
         for task in (*left, *self._replaying):
             task.cancel()

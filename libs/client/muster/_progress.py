@@ -23,24 +23,24 @@ class _Reporter:
     def __init__(self) -> None:
         self._next_line_at = 0.0
 
-    def tell(self, said: str) -> bool:
+    def write(self, report: str) -> bool:
         try:
             if file := os.environ.get(_VARIABLE):
-                self._replace(Path(file), said)
+                self._replace(Path(file), report)
                 return True
             if not os.environ.get(_JOB_VARIABLE):
                 return False
             if time.monotonic() >= self._next_line_at:
                 self._next_line_at = time.monotonic() + _BETWEEN_LINES_S
                 # One write that bypasses redirected streams, so that lines do not mix.
-                os.write(_STDOUT, f"{_LINE}{said}\n".encode())
+                os.write(_STDOUT, f"{_LINE}{report}\n".encode())
         except OSError:
             return False
         return True
 
-    def _replace(self, path: Path, said: str) -> None:
+    def _replace(self, path: Path, report: str) -> None:
         draft = path.with_name(f".{path.name}.{os.getpid()}")
-        draft.write_text(said, encoding="utf-8")
+        draft.write_text(report, encoding="utf-8")
         draft.replace(path)
 
 
@@ -57,4 +57,4 @@ def report(step: int, **metrics: object) -> bool:
     """
     # As text: a loss of NaN is worth reporting and has no JSON form.
     measured = {name: str(value) for name, value in metrics.items()}
-    return _reporter.tell(json.dumps({"step": int(step), "at": time.time(), "metrics": measured}))
+    return _reporter.write(json.dumps({"step": int(step), "at": time.time(), "metrics": measured}))

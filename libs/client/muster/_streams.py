@@ -236,13 +236,13 @@ class LogCursor:
         start = self._offset.get(key, 0)
         end = start + len(chunk.data)
         self._offset[key] = end
-        told = self._seen.get(key, 0)
-        if end <= told:
+        yielded = self._seen.get(key, 0)
+        if end <= yielded:
             return None
         self._seen[key] = end
-        if start >= told:
+        if start >= yielded:
             return chunk
         rest = job_service_pb2.StreamLogsResponse()
         rest.CopyFrom(chunk)
-        rest.data = chunk.data[told - start :]
+        rest.data = chunk.data[yielded - start :]
         return rest

@@ -1,6 +1,6 @@
 """Text as a shell would split it -> commands and their words, each knowing where it stands.
 
-A document may be a command line that somebody has kept in a script: quotes, escapes, comments and continued lines mean what they mean to
+A document may be a command line from a script: quotes, escapes, comments and continued lines mean what they mean to
 a POSIX shell. What only a running shell could do (variables, substitutions, pipes, redirections) is refused rather than kept as it is,
 since what was meant is not in the text.
 """

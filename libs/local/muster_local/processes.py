@@ -198,7 +198,7 @@ class SupervisedProgram:
         self._on_start = on_start
         self._on_raw = on_raw
         self._process: Process | None = None
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._kill_at_once = False
         self._last_lines: deque[bytes] = deque(maxlen=_LAST_LINES)
 
@@ -219,14 +219,14 @@ class SupervisedProgram:
             ProgramFailed: it exited with its `fatal_exit` code.
         """
         loop = asyncio.get_running_loop()
-        while not self._stop_asked.is_set():
+        while not self._stop_requested.is_set():
             started = loop.time()
             try:
                 exit_code = await self._run_once()
                 ending = _ending(exit_code)
             except OSError as error:
                 exit_code, ending = None, f"could not be started ({error.strerror})"
-            if self._stop_asked.is_set():
+            if self._stop_requested.is_set():
                 return
             if exit_code is not None and exit_code == self.program.fatal_exit:
                 last = (parse_line(self.name, raw).message for raw in self._last_lines)
@@ -241,12 +241,12 @@ class SupervisedProgram:
 
     def stop(self) -> None:
         """Request the stop: SIGTERM now, SIGKILL after the program's grace period. `keep` returns after the exit."""
-        self._stop_asked.set()
+        self._stop_requested.set()
 
     def kill_now(self) -> None:
         """Kill the program, without a restart."""
         self._kill_at_once = True
-        self._stop_asked.set()
+        self._stop_requested.set()
         self.kill()
 
     def kill(self) -> int | None:
@@ -264,7 +264,7 @@ class SupervisedProgram:
         self.starts += 1
         self._on_start()
         ended = asyncio.create_task(process.wait())
-        stop = asyncio.create_task(self._stop_asked.wait())
+        stop = asyncio.create_task(self._stop_requested.wait())
         try:
             await asyncio.wait({ended, stop}, return_when=asyncio.FIRST_COMPLETED)
             if not ended.done():
@@ -303,7 +303,7 @@ class SupervisedProgram:
     async def _pause(self, seconds: float) -> None:
         try:
             async with asyncio.timeout(seconds):
-                await self._stop_asked.wait()
+                await self._stop_requested.wait()
         except TimeoutError:
             return
 
@@ -350,7 +350,7 @@ class Supervisor:
         self._on_start = on_start
         self._backoff = backoff
         self._children: dict[str, SupervisedProgram] = {}
-        self._keepers: dict[str, asyncio.Task[None]] = {}
+        self._tasks: dict[str, asyncio.Task[None]] = {}
         self._given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
@@ -371,9 +371,9 @@ class Supervisor:
             on_raw=partial(self._on_raw, program.name) if self._on_raw else None,
         )
         self._children[program.name] = child
-        keeper = asyncio.create_task(child.keep(), name=program.name)
-        keeper.add_done_callback(self._note_end)
-        self._keepers[program.name] = keeper
+        task = asyncio.create_task(child.keep(), name=program.name)
+        task.add_done_callback(self._note_end)
+        self._tasks[program.name] = task
         return child
 
     async def wait_ready(self, names: Iterable[str], *, timeout_s: float) -> None:
@@ -411,18 +411,18 @@ class Supervisor:
         chosen = [name for name in names if name in self._children]
         for name in chosen:
             self._children[name].stop()
-        await asyncio.gather(*(self._keepers[name] for name in chosen), return_exceptions=True)
+        await asyncio.gather(*(self._tasks[name] for name in chosen), return_exceptions=True)
         for name in chosen:
-            del self._children[name], self._keepers[name]
+            del self._children[name], self._tasks[name]
 
     def kill_now(self) -> None:
         """Kill all programs; a pending `stop` then returns at once."""
         for child in self._children.values():
             child.kill_now()
 
-    def _note_end(self, keeper: asyncio.Task[None]) -> None:
-        if keeper.cancelled():
+    def _note_end(self, task: asyncio.Task[None]) -> None:
+        if task.cancelled():
             return
-        failure = keeper.exception()
+        failure = task.exception()
         if failure is not None and not self._given_up.done():
             self._given_up.set_exception(failure)

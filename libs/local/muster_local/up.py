@@ -61,13 +61,13 @@ class UpSession:
         self._options = options
         self._view = view
         self._system = system
-        self._stop_asked = asyncio.Event()
+        self._stop_requested = asyncio.Event()
         self._kill_at_once = asyncio.Event()
 
     def interrupt(self) -> None:
         """Stop gracefully; on the second call, immediately."""
-        if not self._stop_asked.is_set():
-            self._stop_asked.set()
+        if not self._stop_requested.is_set():
+            self._stop_requested.set()
             return
         self._kill_at_once.set()
         self._system.kill_now()
@@ -76,8 +76,8 @@ class UpSession:
         """Start, wait and stop; return the exit code."""
         exit_code = 0
         try:
-            await self._run_until(self._stop_asked, self._start())
-            await self._run_until(self._stop_asked, self._system.failure())
+            await self._run_until(self._stop_requested, self._start())
+            await self._run_until(self._stop_requested, self._system.failure())
         except StopRequested:
             self._log("stopping (Ctrl-C again to stop at once)")
         except LocalError as error:

@@ -103,7 +103,7 @@ class Context:
         self._servicers.append((add, servicer))
 
     def on_drain(self, hook: Part) -> None:
-        """Await `hook()` when the service was told to stop, while its parts still run and calls are still answered."""
+        """Await `hook()` when the service is asked to stop, while its parts still run and calls are still answered."""
         self._app.on_drain(hook)
 
     def on_close(self, hook: Part) -> None:
@@ -161,7 +161,7 @@ def run_app(
     )
     for sentence in misspelt_variables(settings, service=service):
         log.warning(sentence)
-    _interrupt_nobody()
+    _use_batch_scheduling()
     telemetry = Telemetry.start(service, loaded.instance, loaded.otlp_endpoint if traced else None)
     try:
         # Its loop is cheaper than asyncio's (docs/decisions/tuning.md).
@@ -183,7 +183,7 @@ async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry)
     )
     _stop_on_signals(app)
     ctx.set_ready(_STARTING, False)
-    ctx.on_drain(_no_longer_ready(ctx))
+    ctx.on_drain(_mark_draining(ctx))
     ctx.on_close(pages.stop)
     try:
         await pages.start()
@@ -196,7 +196,7 @@ async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry)
     except Exception:
         app.crash(_STARTING, "failed")
     code = await app.run()
-    _exit_at_the_latest(code)
+    _exit_eventually(code)
     return code
 
 
@@ -212,33 +212,33 @@ async def _answer_calls(ctx: Context, settings: ServiceSettings) -> None:
         return
     changes: asyncio.Queue[bool] = asyncio.Queue()
 
-    async def tell_health() -> None:
+    async def report_health() -> None:
         while True:
             await host.set_serving(await changes.get())
 
     async def finish_calls() -> None:
         await host.stop(settings.drain_seconds * _SHARE_OF_CALLS)
 
-    async def cut_calls_short() -> None:
+    async def cancel_calls() -> None:
         await host.stop(0)
 
     await host.start()
     ctx.addresses["grpc"] = host.address
     ctx.readiness.listen(changes.put_nowait)
-    ctx.add_part("grpc-health", tell_health)
+    ctx.add_part("grpc-health", report_health)
     ctx.on_drain(finish_calls)
     # An earlier hook may have used up the drain time.
-    ctx.on_close(cut_calls_short)
+    ctx.on_close(cancel_calls)
 
 
-def _no_longer_ready(ctx: Context) -> Part:
+def _mark_draining(ctx: Context) -> Part:
     async def hook() -> None:
         ctx.set_ready(DRAINING, False)
 
     return hook
 
 
-def _exit_at_the_latest(code: int) -> None:
+def _exit_eventually(code: int) -> None:
     # A hanging library thread would otherwise keep the drained process alive for ever.
     last = threading.Timer(_FLUSH_S * 2, os._exit, (code,))
     last.daemon = True
@@ -252,14 +252,14 @@ def _announce_when_ready(ctx: Context, started: float) -> None:
         nonlocal announced
         if ready and not announced:
             announced = True
-            _relieve_the_collector()
+            _freeze_objects()
             # The supervisor waits for this line, whatever the log level is.
             say(ctx.log, "ready", **ctx.addresses, startup_s=round(time.monotonic() - started, 3))
 
     ctx.readiness.listen(announce)
 
 
-def _interrupt_nobody() -> None:
+def _use_batch_scheduling() -> None:
     """Run under SCHED_BATCH: on busy CPUs running processes finish their slice, and more work is done at once
     (docs/decisions/tuning.md).
 
@@ -270,7 +270,7 @@ def _interrupt_nobody() -> None:
             os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
-def _relieve_the_collector() -> None:
+def _freeze_objects() -> None:
     """Exclude the service's own objects from garbage collection: a full collection over all of them would delay every call."""
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)

@@ -145,15 +145,15 @@ class FakeServices:
     async def _publish(self) -> None:
         while True:
             await self._pending.wait()
-            said, self._unpublished = self._unpublished[:_MOST], self._unpublished[_MOST:]
+            batch, self._unpublished = self._unpublished[:_MOST], self._unpublished[_MOST:]
             if not self._unpublished:
                 self._pending.clear()
-            while said:
+            while batch:
                 try:
-                    await self._bus.commit([message for message, _ in said], fence=None)
+                    await self._bus.commit([message for message, _ in batch], fence=None)
                     break
                 except BusUnavailable:
                     await asyncio.sleep(_PAUSE_S)
-            for _, then in said:
+            for _, then in batch:
                 if then is not None:
                     then()

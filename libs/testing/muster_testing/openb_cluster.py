@@ -87,8 +87,8 @@ ALLOWANCE = 0.005
 """The tolerance for sampled instead of replayed demands."""
 
 
-def allocated_share(*, seed: int, asked: float = 1.3) -> float:
-    """Return the fraction of allocated GPUs after placing replicas one by one until they request ``asked`` times all
+def allocated_share(*, seed: int, demand: float = 1.3) -> float:
+    """Return the fraction of allocated GPUs after placing replicas one by one until they request ``demand`` times all
     GPUs.
 
     Raises:
@@ -104,7 +104,7 @@ def allocated_share(*, seed: int, asked: float = 1.3) -> float:
     rng = random.Random(seed)  # noqa: S311 (nothing is secret)
     allocated = wanted = number = 0
     full: set[int] = set()
-    while wanted < ALL_GPUS * GPU_MILLI * asked:
+    while wanted < ALL_GPUS * GPU_MILLI * demand:
         number += 1
         (drawn,) = rng.choices(range(len(gangs)), weights)
         wanted += requests[drawn].gpu

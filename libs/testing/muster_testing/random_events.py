@@ -52,14 +52,14 @@ class RandomEvents:
         known = self._records.get(job_id)
         if known is None:
             job = self._job()
-            self._tell(job_id, events.JobSubmitted(job_id=job_id, request_id=job_id, spec=job))
+            self._append(job_id, events.JobSubmitted(job_id=job_id, request_id=job_id, spec=job))
             return
         behind = self._random.choice((0, 0, 0, 0, 0, 0, 1, 3))
         base = known[-1 - min(behind, len(known) - 1)]
         sensible = self._random.random() < 0.8
-        self._tell(job_id, self._next(base) if sensible else self._anything(base))
+        self._append(job_id, self._next(base) if sensible else self._anything(base))
 
-    def _tell(self, job_id: str, event: events.JobEvent) -> None:
+    def _append(self, job_id: str, event: events.JobEvent) -> None:
         # Messages of other subjects lie in between: sequences have gaps.
         sequence = (self.stream[-1].sequence if self.stream else 0) + self._random.choice((1, 1, 2, 5))
         stored = StoredEvent(job_id=job_id, event=event, sequence=sequence, at=self._now, source="test")

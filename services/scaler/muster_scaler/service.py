@@ -129,7 +129,7 @@ class Scaler:
         async def handle(batch: list[Incoming], live: bool) -> None:
             loop.observe([stamp(incoming) for incoming in batch])
 
-        feed = PartitionReader(
+        reader = PartitionReader(
             self._bus,
             stream=JOBS_STREAM,
             consumer=pool_reader(SCALER, name),
@@ -141,11 +141,11 @@ class Scaler:
             tick_s=_TICK_S,
         )
         async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(feed.run())
+            tasks.create_task(reader.run())
             for subject in reader_of(SCALER, NODES_STREAM).in_pool(name):
                 tasks.create_task(self._watch(subject, loop))
             tasks.create_task(_watch_queues(queues, name, loop))
-            await feed.caught_up.wait()
+            await reader.caught_up.wait()
             tasks.create_task(self._record_unsent_spans(publisher, pool))
             log.info("leading", extra=fields(pool=name, epoch=fence.sequence, policy=self._settings.policy))
             await loop.run()

@@ -36,7 +36,7 @@ from muster_testing.cluster.access import write_kubeconfig
 _OF_A_HOP = frozenset(
     {"connection", "keep-alive", "transfer-encoding", "te", "upgrade", "host", "content-length"}
 )
-_PATIENCE = aiohttp.ClientTimeout(total=None, sock_connect=5)
+_TIMEOUT = aiohttp.ClientTimeout(total=None, sock_connect=5)
 
 
 Failure = ErrorResponse | NoResponse | BrokenConnection | LateRequest | CallbackFault
@@ -159,7 +159,7 @@ class FaultProxy:
             self._cluster.url + request.path_qs,
             data=body or None,
             headers=_kept(request.headers),
-            timeout=_PATIENCE,
+            timeout=_TIMEOUT,
         )
 
 

@@ -30,7 +30,7 @@ ROUNDS = int(os.environ.get("MUSTER_CHAOS_ROUNDS", "1"))
 
 
 @pytest.mark.timeout(420)
-async def test_jobs_complete_while_pod_launcher_dies_at_every_write(
+async def test_jobs_complete_while_pod_launcher_is_killed_at_every_write(
     own_control_plane: ControlPlane, tmp_path: Path
 ) -> None:
     points = [(what, after) for _ in range(ROUNDS) for what in WRITES for after in (False, True)]

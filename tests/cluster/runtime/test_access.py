@@ -28,9 +28,9 @@ server = socket.create_server(("", 8888))
 print("listening")
 while True:
     caller, _ = server.accept()
-    while heard := caller.recv(65536):
-        caller.sendall(heard.upper())
-        if heard.endswith(b"bye"):
+    while received := caller.recv(65536):
+        caller.sendall(received.upper())
+        if received.endswith(b"bye"):
             break
     caller.close()
 """
@@ -137,11 +137,11 @@ async def test_exec_and_port_forward_work_with_the_deployments_permissions(
         async with runtime.access.connect(harness.replica(), 8888) as connection, asyncio.timeout(TIMEOUT_S):
             for words in (b"hello", much, b"good bye"):
                 sending = asyncio.create_task(connection.write(words))
-                heard = b""
-                while len(heard) < len(words):
-                    heard += await connection.read()
+                received = b""
+                while len(received) < len(words):
+                    received += await connection.read()
                 await sending
-                assert heard == words.upper()
+                assert received == words.upper()
             assert await connection.read() == b""
 
         async with asyncio.timeout(TIMEOUT_S):

@@ -50,7 +50,7 @@ async def stored_at(partition: TemporaryStream, topic: str) -> int:
     return last.stream_sequence
 
 
-async def test_a_single_caller_waits_for_nobody(partition: TemporaryStream) -> None:
+async def test_a_single_message_is_published_at_once(partition: TemporaryStream) -> None:
     callers = Callers(partition)
 
     published = await callers.publish("t1")
@@ -59,7 +59,9 @@ async def test_a_single_caller_waits_for_nobody(partition: TemporaryStream) -> N
     assert published.sequence == await stored_at(partition, "t1")
 
 
-async def test_each_of_many_callers_is_told_the_place_of_its_own_message(partition: TemporaryStream) -> None:
+async def test_each_caller_of_a_batch_gets_the_sequence_of_its_own_message(
+    partition: TemporaryStream,
+) -> None:
     callers = Callers(partition)
     topics = [f"t{n}" for n in range(MANY)]
 
@@ -75,7 +77,7 @@ async def test_what_one_caller_is_refused_the_others_are_not(partition: Temporar
     callers = Callers(partition)
     taken = f"t{MANY - 2}"
     await partition.bus.publish(
-        Outgoing(subject=f"{partition.name}.{taken}", data=taken.encode(), msg_id="somebody else's")
+        Outgoing(subject=f"{partition.name}.{taken}", data=taken.encode(), msg_id="another")
     )
 
     published = await callers.publish_all([f"t{n}" for n in range(MANY)])
@@ -86,7 +88,7 @@ async def test_what_one_caller_is_refused_the_others_are_not(partition: Temporar
     assert await partition.bus.last_sequence(partition.name) == MANY
 
 
-async def test_what_nobody_can_store_fails_for_its_caller_alone(partition: TemporaryStream) -> None:
+async def test_an_unstorable_message_fails_only_for_its_own_caller(partition: TemporaryStream) -> None:
     callers = Callers(partition)
 
     published = await callers.publish_all([*(f"t{n}" for n in range(MANY)), "not a subject"])
@@ -94,7 +96,7 @@ async def test_what_nobody_can_store_fails_for_its_caller_alone(partition: Tempo
     assert [type(p) for p in published if not isinstance(p, Published)] == [ValueError]
 
 
-async def test_a_caller_who_gives_up_takes_nobody_along(partition: TemporaryStream) -> None:
+async def test_a_cancelled_caller_does_not_cancel_the_batch(partition: TemporaryStream) -> None:
     callers = Callers(partition)
     waiting = [asyncio.create_task(callers.publish(f"t{n}")) for n in range(MANY)]
     await asyncio.sleep(0)
@@ -126,7 +128,7 @@ async def test_records_that_are_written_at_once_have_each_its_own_revision(
         await records.put("k0", b"3", expected=revisions[0])
 
 
-async def test_who_stops_waiting_is_not_published_by_itself_later(
+async def test_a_message_of_a_cancelled_caller_is_not_published_alone_later(
     partition: TemporaryStream, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Whoever has lost a partition must not have its events stored behind those of the new owner."""

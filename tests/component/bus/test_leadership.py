@@ -111,7 +111,7 @@ async def test_a_leader_whose_lease_was_taken_stops_leading(
 
 
 @pytest.mark.usefixtures("bucket")
-async def test_a_leader_that_was_busy_past_its_lease_goes_on_where_nobody_took_it(
+async def test_a_busy_leader_keeps_an_expired_lease_that_no_other_took(
     partition: TemporaryStream, background: Background
 ) -> None:
     term = Term()
@@ -138,7 +138,9 @@ def be_busy(seconds: float) -> None:
 
 
 @pytest.mark.usefixtures("bucket")
-async def test_a_leader_that_fails_stands_again(partition: TemporaryStream, background: Background) -> None:
+async def test_a_failed_leader_is_a_candidate_again(
+    partition: TemporaryStream, background: Background
+) -> None:
     fences: list[Fence] = []
 
     async def fail(fence: Fence) -> None:

@@ -23,17 +23,17 @@ class Copy:
 
     def __init__(self, bus: Bus, leases: str, instance: str) -> None:
         self.bus = bus
-        self.told: list[frozenset[int]] = [frozenset()]
+        self.assigned: list[frozenset[int]] = [frozenset()]
         self.membership = Membership(
             bus, leases=KeyValueStore(bus, leases), group="trackers", instance=instance
         )
 
     @property
     def shards(self) -> frozenset[int]:
-        return self.told[-1]
+        return self.assigned[-1]
 
     async def run(self) -> None:
-        await self.membership.run(self.told.append, TOTAL)
+        await self.membership.run(self.assigned.append, TOTAL)
 
 
 async def test_a_single_copy_has_every_shard(leases: str, connect: Connect, background: Background) -> None:
@@ -45,7 +45,7 @@ async def test_a_single_copy_has_every_shard(leases: str, connect: Connect, back
     assert len(copy.membership.members) == 1
 
 
-async def test_shards_are_dealt_anew_when_copies_come_leave_and_crash(
+async def test_shards_are_reassigned_when_instances_join_leave_and_crash(
     leases: str, connect: Connect, background: Background
 ) -> None:
     copies = [Copy(await connect(), leases, f"pod-{n}") for n in range(3)]

@@ -77,7 +77,7 @@ async def test_publish_once_takes_its_own_earlier_success_for_success(partition:
     assert to_incoming.duplicate
 
 
-async def test_publish_once_tells_anothers_success_from_its_own(partition: TemporaryStream) -> None:
+async def test_publish_once_distinguishes_its_own_success_from_anothers(partition: TemporaryStream) -> None:
     await partition.bus.publish(message(partition, "a", "theirs", expected_last=0))
 
     with pytest.raises(WrongSequence):
@@ -160,7 +160,9 @@ async def test_a_deposed_leaders_batch_is_refused_whole(partition: TemporaryStre
     assert await partition.bus.last_sequence(partition.name) == 2
 
 
-async def test_a_fence_and_a_compare_and_set_are_told_apart(partition: TemporaryStream) -> None:
+async def test_a_failed_fence_and_a_failed_compare_and_set_raise_different_errors(
+    partition: TemporaryStream,
+) -> None:
     fence = await raise_epoch(partition, expected_last=0, msg_id="epoch-1")
     batch = [message(partition, "a", "1", expected_last=7), message(partition, "b", "2")]
 

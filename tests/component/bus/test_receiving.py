@@ -17,7 +17,7 @@ BLOCKS = {
     "twice": b"NATS/1.0\r\nk: 1\r\nk: 2\r\n\r\n",
     "not ASCII": "NATS/1.0\r\nname: Jürgen 東京 🙂\r\n\r\n".encode(),
     "not UTF-8": b"NATS/1.0\r\nk: \xff\xfe\r\nl: 1\r\n\r\n",
-    "nobody": b"NATS/1.0 503\r\n\r\n",
+    "no-responders": b"NATS/1.0 503\r\n\r\n",
     "no messages": b"NATS/1.0 404 No Messages\r\n\r\n",
     "time-out": b"NATS/1.0 408 Request Timeout\r\nNats-Pending-Messages: 1\r\nNats-Pending-Bytes: 0\r\n\r\n",
     "conflict": b"NATS/1.0 409 Consumer Deleted\r\n\r\n",
@@ -43,20 +43,20 @@ async def test_where_the_client_library_finds_no_header_there_is_none(block: byt
 
 
 async def test_headers_cross_the_broker(shared_bus: Bus, fresh: str) -> None:
-    heard: list[Incoming] = []
-    await shared_bus.subscribe(fresh, heard.append)
+    received: list[Incoming] = []
+    await shared_bus.subscribe(fresh, received.append)
     headers = {"plain": "1", "colons": "a:b: c", "name": "Jürgen 東京"}
     await shared_bus.send(fresh, b"payload", headers=headers)
-    await eventually(lambda: bool(heard))
-    assert (heard[0].data, heard[0].headers) == (b"payload", headers)
+    await eventually(lambda: bool(received))
+    assert (received[0].data, received[0].headers) == (b"payload", headers)
 
 
 async def test_a_callback_that_raises_does_not_end_the_connection(shared_bus: Bus, fresh: str) -> None:
-    heard: list[bytes] = []
+    received: list[bytes] = []
     generation = shared_bus.generation
 
     def receive(incoming: Incoming) -> None:
-        heard.append(incoming.data)
+        received.append(incoming.data)
         if incoming.data == b"bad":
             raise ZeroDivisionError("by zero")
 
@@ -64,17 +64,17 @@ async def test_a_callback_that_raises_does_not_end_the_connection(shared_bus: Bu
     for payload in (b"bad", b"good", b"bad", b"better"):
         await shared_bus.send(fresh, payload)
 
-    await eventually(lambda: len(heard) == 4)
-    assert heard == [b"bad", b"good", b"bad", b"better"]
+    await eventually(lambda: len(received) == 4)
+    assert received == [b"bad", b"good", b"bad", b"better"]
     assert shared_bus.connected
     assert shared_bus.generation == generation
 
 
 async def test_nothing_is_delivered_after_a_subscription_was_closed(shared_bus: Bus, fresh: str) -> None:
-    heard: list[bytes] = []
-    subscription = await shared_bus.subscribe(f"{fresh}.a", lambda incoming: heard.append(incoming.data))
+    received: list[bytes] = []
+    subscription = await shared_bus.subscribe(f"{fresh}.a", lambda incoming: received.append(incoming.data))
     await shared_bus.send(f"{fresh}.a", b"1")
-    await eventually(lambda: heard == [b"1"])
+    await eventually(lambda: received == [b"1"])
     await subscription.close()
 
     ends: list[Incoming] = []
@@ -82,4 +82,4 @@ async def test_nothing_is_delivered_after_a_subscription_was_closed(shared_bus: 
     await shared_bus.send(f"{fresh}.a", b"2")
     await shared_bus.send(f"{fresh}.b", b"")
     await eventually(lambda: bool(ends))
-    assert heard == [b"1"]
+    assert received == [b"1"]

@@ -62,16 +62,16 @@ async def _scenario(folder: Path) -> None:
         way.resets = 5
         settings = BusSettings(url=f"nats://127.0.0.1:{port}")
         bus = await asyncio.wait_for(Bus.connect(settings, name="reset"), 30)
-        heard: list[bytes] = []
-        await bus.subscribe("after", lambda incoming: heard.append(incoming.data))
+        received: list[bytes] = []
+        await bus.subscribe("after", lambda incoming: received.append(incoming.data))
 
         for number in range(3):
             seen, way.resets = way.seen, 5
             way.reset()
             await eventually(lambda seen=seen: way.seen > seen + 5 and bus.connected, timeout_s=30)
-            said = str(number).encode()
-            await bus.send("after", said)
-            await eventually(lambda said=said: said in heard)
+            sent = str(number).encode()
+            await bus.send("after", sent)
+            await eventually(lambda sent=sent: sent in received)
 
         await bus.close()
         server.close()

@@ -16,7 +16,7 @@ async def bucket(bus: Bus, name: str) -> KeyValueStore:
     return KeyValueStore(bus, name)
 
 
-async def test_a_watch_tells_what_is_there_and_then_each_change(
+async def test_a_watch_yields_existing_keys_and_then_changes(
     shared_bus: Bus, fresh: str, background: Background
 ) -> None:
     records = await bucket(shared_bus, fresh)
@@ -34,7 +34,9 @@ async def test_a_watch_tells_what_is_there_and_then_each_change(
     await eventually(lambda: seen[3:] == [("a", None)])
 
 
-async def test_a_watch_tells_a_key_that_expired(shared_bus: Bus, fresh: str, background: Background) -> None:
+async def test_a_watch_yields_the_expiry_of_a_key(
+    shared_bus: Bus, fresh: str, background: Background
+) -> None:
     records = await bucket(shared_bus, fresh)
     await records.put("a", b"1", ttl_s=1)
     seen: list[tuple[str, bytes | None]] = []

@@ -172,9 +172,9 @@ async def test_poison_is_set_aside_at_once_and_can_be_replayed_when_the_handler_
     assert await partition.bus.last_sequence(partition.name) == 1
 
 
-async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(partition: TemporaryStream) -> None:
+async def test_a_replay_without_an_owner_keeps_the_dead_letter(partition: TemporaryStream) -> None:
     operator = DeadLetters(partition.bus)
-    consumer = f"{partition.name}-nobody"
+    consumer = f"{partition.name}-missing"
     await operator.put(
         Incoming(subject="x", data=b"1", stream=partition.name, stream_sequence=1), consumer, "why"
     )
@@ -194,7 +194,7 @@ async def test_a_replay_without_anyone_to_take_it_keeps_the_letter(partition: Te
     assert await operator.get(dead_letters[0].sequence) is None
 
 
-async def test_letters_go_where_the_stream_keeps_them(bus: Bus) -> None:
+async def test_dead_letters_use_the_prefix_of_their_stream(bus: Bus) -> None:
     dead_letters = DeadLetters(bus, stream="LETTERS")
     incoming = Incoming(subject="x", data=b"1", stream="X", stream_sequence=1)
     with pytest.raises(BusNotFound):

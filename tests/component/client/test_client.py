@@ -34,9 +34,7 @@ def request_ids(gateway: GatewayDouble, method: str) -> list[str]:
     return [getattr(request, "request_id", "") for request in gateway.requests(method)]
 
 
-def test_a_submission_that_meets_an_absent_server_is_repeated_with_the_same_id(
-    client: Client, gateway: GatewayDouble
-):
+def test_a_submission_is_retried_with_the_same_request_id(client: Client, gateway: GatewayDouble):
     gateway.failures["SubmitJob"] = [(grpc.StatusCode.UNAVAILABLE, "draining")] * 2
     (submitted,) = client.submit("kind: Job")
     assert submitted.job_id == JOB_ID
@@ -75,7 +73,7 @@ def test_a_document_is_text_a_file_a_mapping_or_a_spec(
     assert spec.spec.name == "typed"
 
 
-def test_a_refused_document_tells_every_problem(client: Client, gateway: GatewayDouble):
+def test_a_rejected_document_lists_every_problem(client: Client, gateway: GatewayDouble):
     gateway.problems = [
         Problem(code="UnknownField", path="spec.x", message="no such field", line=3, column=5)
     ]
@@ -185,18 +183,18 @@ def test_waiting_for_a_job_returns_it_as_it_ended(client: Client, gateway: Gatew
     assert [found.status.phase for found in ended] == [job_pb2.PHASE_FAILED]
 
 
-def test_a_broken_watch_of_all_tells_nothing_twice(client: Client, gateway: GatewayDouble, job: MakeJob):
+def test_a_resumed_watch_of_all_jobs_repeats_nothing(client: Client, gateway: GatewayDouble, job: MakeJob):
     gateway.break_streams_after = [2]
     gateway.publish(*(job(job_pb2.PHASE_RUNNING, revision=n, job_id=f"job{n}") for n in (2, 1, 3)))
-    told = [response.job.revision for response in islice(client.watch_all(), 3)]
-    assert told == [2, 1, 3]
+    output = [response.job.revision for response in islice(client.watch_all(), 3)]
+    assert output == [2, 1, 3]
 
 
 def test_broken_logs_go_on_where_they_were(client: Client, gateway: GatewayDouble):
     gateway.chunks = [(0, b"one\n"), (1, b"two\n"), (0, b"three\n")]
     gateway.break_streams_after = [2]
-    told = [(chunk.replica.index, chunk.data) for chunk in client.logs("demo", follow=True)]
-    assert told == gateway.chunks
+    output = [(chunk.replica.index, chunk.data) for chunk in client.logs("demo", follow=True)]
+    assert output == gateway.chunks
 
 
 def test_a_tail_of_logs_that_breaks_is_not_guessed_on(client: Client, gateway: GatewayDouble):
@@ -213,7 +211,7 @@ def test_nodes_come_from_every_page(client: Client, gateway: GatewayDouble):
     assert client.cluster().version == "9.9.9"
 
 
-def test_commands_say_what_they_ask(client: Client, gateway: GatewayDouble, job: MakeJob):
+def test_commands_send_their_arguments(client: Client, gateway: GatewayDouble, job: MakeJob):
     gateway.publish(job(job_pb2.PHASE_RUNNING, revision=5))
     assert client.scale("demo", 4, role="worker").revision == 13
     assert client.delete("demo").job_id == JOB_ID
@@ -247,7 +245,7 @@ def test_what_is_neither_id_nor_name_is_not_found(client: Client):
         client.get("No_Such")
 
 
-def test_nobody_there_is_said_in_one_sentence():
+def test_an_unreachable_server_is_reported_in_one_sentence():
     with (
         Client("127.0.0.1:1", retry_timeout_s=0.3) as client,
         pytest.raises(Unavailable, match=r"cannot reach Muster at 127\.0\.0\.1:1: is `muster up` running\?"),
@@ -255,7 +253,7 @@ def test_nobody_there_is_said_in_one_sentence():
         client.get("demo")
 
 
-def test_a_server_that_is_not_ready_is_told_apart(gateway: GatewayDouble, address: str):
+def test_a_server_that_is_not_ready_has_its_own_message(gateway: GatewayDouble, address: str):
     gateway.failures["GetJob"] = [(grpc.StatusCode.UNAVAILABLE, "the bus is away")] * 100
     with (
         Client(address, retry_timeout_s=0.3) as hasty,

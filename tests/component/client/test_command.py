@@ -107,14 +107,12 @@ def test_warnings_are_shown_and_the_job_is_submitted(muster: Muster, gateway: Ga
     assert (valid.exit_code, valid.stdout) == (0, f"{document}: 1 warning; means demo\n")
 
 
-def test_what_is_said_of_each_job_of_a_document_is_shown_once(
-    muster: Muster, gateway: GatewayDouble, document: Path
-):
+def test_a_warning_of_several_jobs_is_shown_once(muster: Muster, gateway: GatewayDouble, document: Path):
     gateway.warnings = [problem(Severity.WARNING), problem(Severity.WARNING)]
     assert muster("submit", "-f", str(document)).stderr.count("warning[UnknownField]") == 1
 
 
-def test_following_tells_the_story_the_logs_and_the_outcome(
+def test_follow_prints_events_logs_and_the_result(
     muster: Muster, gateway: GatewayDouble, document: Path, job: MakeJob, replica: MakeReplica
 ):
     runs = (replica(0, job_pb2.REPLICA_STATE_RUNNING),)
@@ -244,9 +242,7 @@ def test_a_list_of_all_namespaces_overrides_the_namespace(muster: Muster, gatewa
     assert [request.namespace for request in asked] == ["ml", "-"]
 
 
-def test_the_page_of_a_job_that_waits_says_where_it_stands(
-    muster: Muster, gateway: GatewayDouble, job: MakeJob
-):
+def test_the_page_of_a_waiting_job_shows_its_position(muster: Muster, gateway: GatewayDouble, job: MakeJob):
     gateway.publish(job(job_pb2.PHASE_QUEUED, revision=1, reason="needs 2 GPUs"))
     gateway.explanation = explanation_pb2.Explanation(
         job_id=JOB_ID, queue="research", position=2, ahead=["big"], expected_from="when big ends"
@@ -266,7 +262,7 @@ def test_the_page_of_a_job_that_waits_does_without_a_scheduler(
     assert "Queue:     research" in shown.stdout.splitlines()
 
 
-def test_a_resized_and_restarted_job_tells_the_generation_and_attempt_of_its_replicas(
+def test_the_page_of_a_resized_job_shows_generation_and_attempt_of_replicas(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, replica: MakeReplica
 ):
     stayed, joined = (
@@ -280,7 +276,9 @@ def test_a_resized_and_restarted_job_tells_the_generation_and_attempt_of_its_rep
     assert "ATTEMPT" not in page
 
 
-def test_jobs_of_one_name_are_told_apart_by_id(muster: Muster, gateway: GatewayDouble, job: MakeJob):
+def test_jobs_with_the_same_name_are_shown_with_their_ids(
+    muster: Muster, gateway: GatewayDouble, job: MakeJob
+):
     gateway.publish(
         job(job_pb2.PHASE_SUCCEEDED, revision=1, job_id="j-bbbbbbbbbbbbbbbb"),
         job(job_pb2.PHASE_QUEUED, revision=2),
@@ -300,7 +298,7 @@ def test_a_list_that_goes_on_prints_every_change(process: Process, gateway: Gate
     assert listing.returncode == 130
 
 
-def test_an_empty_list_says_so_beside_the_answer(muster: Muster):
+def test_an_empty_list_prints_a_message_to_stderr(muster: Muster):
     done = muster("list")
     assert (done.exit_code, done.stdout, done.stderr) == (0, "", "no jobs\n")
     assert muster("list", "-o", "json").stdout == "[]\n"
@@ -379,7 +377,7 @@ def test_versions_of_both_sides_are_printed(muster: Muster, address: str):
 
 
 @pytest.mark.parametrize(
-    ("arguments", "code", "said"),
+    ("arguments", "code", "expected"),
     [
         (("get", "absent"), 4, "muster: no job absent in default\n"),
         (("get", "No_Name"), 4, "muster: 'No_Name' is neither a job id"),
@@ -389,14 +387,14 @@ def test_versions_of_both_sides_are_printed(muster: Muster, address: str):
         (("trace", "absent"), 4, "no job absent"),
     ],
 )
-def test_errors_are_one_line_and_a_code(muster: Muster, arguments: tuple[str, ...], code: int, said: str):
+def test_errors_are_one_line_and_a_code(muster: Muster, arguments: tuple[str, ...], code: int, expected: str):
     done = muster(*arguments)
     assert done.exit_code == code
-    assert said in done.stderr
+    assert expected in done.stderr
     assert "Traceback" not in done.output
 
 
-def test_ctrl_c_says_that_the_job_goes_on(
+def test_ctrl_c_prints_that_the_job_continues(
     process: Process, gateway: GatewayDouble, job: MakeJob, document: Path
 ):
     gateway.publish(job(job_pb2.PHASE_QUEUED, revision=1, history=HISTORY[:1]))

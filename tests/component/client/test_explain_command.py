@@ -63,15 +63,15 @@ def test_programs_read_all_of_it(muster: Muster, gateway: GatewayDouble) -> None
         feasible_when_empty=False,
         roles=[explanation_pb2.RoleSize(role="worker", size=4, surplus=2)],
     )
-    told = json.loads(muster("explain", "demo", "-o", "json").stdout)
-    assert told["reason"] == {"code": "QueueLimit", "numbers": {"limit.gpu": "3000"}}
-    assert told["feasibleWhenEmpty"] is False
-    assert told["roles"] == [{"role": "worker", "size": 4, "surplus": 2}]
-    assert yaml.safe_load(muster("explain", "demo", "-o", "yaml").stdout) == told
+    output = json.loads(muster("explain", "demo", "-o", "json").stdout)
+    assert output["reason"] == {"code": "QueueLimit", "numbers": {"limit.gpu": "3000"}}
+    assert output["feasibleWhenEmpty"] is False
+    assert output["roles"] == [{"role": "worker", "size": 4, "surplus": 2}]
+    assert yaml.safe_load(muster("explain", "demo", "-o", "yaml").stdout) == output
     assert muster("explain", "demo", "-o", "name").stdout == f"{JOB_ID}\n"
 
 
-def test_no_number_is_said_twice_and_each_in_its_unit(muster: Muster, gateway: GatewayDouble) -> None:
+def test_each_number_is_shown_once_and_with_its_unit(muster: Muster, gateway: GatewayDouble) -> None:
     sentence = "short of 13 GPU: 3 of 16 needed are free, on 2 nodes; the empty pool could not hold it either"
     numbers = {
         "needed.gpu": 16_000,
@@ -94,33 +94,33 @@ def test_no_number_is_said_twice_and_each_in_its_unit(muster: Muster, gateway: G
     assert "1.5 GiB of memory short" not in muster("explain", "demo").stdout
 
 
-def test_kept_room_says_for_whom_and_how_long(muster: Muster, gateway: GatewayDouble) -> None:
+def test_a_reservation_shows_its_job_and_its_age(muster: Muster, gateway: GatewayDouble) -> None:
     now = int(time.time())
-    said = explanation_pb2.Explanation(name="demo", phase=job_pb2.PHASE_QUEUED, queue="q", position=1)
-    said.reservation.nodes.extend(f"n{number}" for number in range(9))
-    said.reservation.reserved_at.seconds = now - 125
-    said.blocked_by.name = "whole"
-    said.blocked_by.nodes.append("n1")
-    said.blocked_by.freed = True
-    said.expected_start.seconds = now + 3601
-    said.expected_from = "when r ends, by its active deadline"
-    said.not_before.seconds = now - 5
-    gateway.explanation = said
+    expected = explanation_pb2.Explanation(name="demo", phase=job_pb2.PHASE_QUEUED, queue="q", position=1)
+    expected.reservation.nodes.extend(f"n{number}" for number in range(9))
+    expected.reservation.reserved_at.seconds = now - 125
+    expected.blocked_by.name = "whole"
+    expected.blocked_by.nodes.append("n1")
+    expected.blocked_by.freed = True
+    expected.expected_start.seconds = now + 3601
+    expected.expected_from = "when r ends, by its active deadline"
+    expected.not_before.seconds = now - 5
+    gateway.explanation = expected
     text = muster("explain", "demo").stdout
     assert "Reserved for it: n0, n1, n2, n3 and 5 more, for 2m0" in text
     assert "Reserved for whole: n1, which it may preempt" in text
     assert "(in 1h00m), when r ends, by its active deadline" in text
 
 
-def test_an_answer_from_the_record_says_from_when_it_is(muster: Muster, gateway: GatewayDouble) -> None:
-    said = explanation_pb2.Explanation(name="demo", phase=job_pb2.PHASE_QUEUED)
-    said.reason.message = "needs 2 GPUs"
-    said.notes.append("the scheduler is away: this is what it said last")
-    said.recorded_at.seconds = int(time.time()) - 60
-    gateway.explanation = said
+def test_an_explanation_from_the_record_shows_its_time(muster: Muster, gateway: GatewayDouble) -> None:
+    expected = explanation_pb2.Explanation(name="demo", phase=job_pb2.PHASE_QUEUED)
+    expected.reason.message = "needs 2 GPUs"
+    expected.notes.append("the scheduler is unavailable: this is its last explanation")
+    expected.recorded_at.seconds = int(time.time()) - 60
+    gateway.explanation = expected
     first, note, when = muster("explain", "demo").stdout.splitlines()
     assert first == "demo is Queued: needs 2 GPUs"
-    assert note == "  the scheduler is away: this is what it said last"
+    assert note == "  the scheduler is unavailable: this is its last explanation"
     assert when.startswith("  as of ")
     assert when.endswith(" ago")
 

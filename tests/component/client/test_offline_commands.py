@@ -68,9 +68,9 @@ def test_standard_input_is_a_document(muster: Run):
 
 
 def test_editors_get_problems_as_data(muster: Run, good: str, bad: str):
-    told = json.loads(muster("validate", "-o", "json", bad).stdout)
-    (problem,) = told["problems"]
-    assert (told["file"], told.get("jobs")) == (bad, None)
+    output = json.loads(muster("validate", "-o", "json", bad).stdout)
+    (problem,) = output["problems"]
+    assert (output["file"], output.get("jobs")) == (bad, None)
     assert {key: problem[key] for key in ("line", "column", "severity", "path", "fix")} == {
         "line": 6,
         "column": 30,
@@ -157,7 +157,7 @@ def test_a_bad_flag_of_a_command_line_is_shown_in_it(muster: Run):
     assert "did you mean --workers?" in done.stderr
 
 
-def test_a_dry_run_does_without_muster_and_says_so(muster: Run, good: str):
+def test_a_dry_run_without_a_server_prints_a_note(muster: Run, good: str):
     done = muster("submit", "-f", good, "--dry-run", "-o", "name", "--timeout", "0.2")
     assert (done.exit_code, done.stdout) == (0, "demo\n")
     assert "shown without the platform defaults" in done.stderr

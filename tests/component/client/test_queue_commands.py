@@ -178,7 +178,7 @@ def test_one_queue_is_shown_on_a_page(tree: QueueDouble, muster: Muster) -> None
     assert "Version:       4 of all queues" in page
 
 
-def test_an_empty_list_says_that_no_queues_were_applied(muster: Muster) -> None:
+def test_an_empty_list_of_queues_prints_a_hint(muster: Muster) -> None:
     assert "no queues were applied yet" in muster("queue", "list").stderr
 
 
@@ -195,7 +195,7 @@ def test_a_queue_that_is_not_there_is_code_4(muster: Muster) -> None:
 
 
 @pytest.mark.parametrize("command", [("apply",), ("queue", "apply")])
-def test_queues_are_applied_by_whoever_asks(
+def test_queues_are_applied(
     command: tuple[str, ...], double: QueueDouble, muster: Muster, tmp_path: Path
 ) -> None:
     file = tmp_path / "queues.yaml"
@@ -215,7 +215,7 @@ def test_queues_are_applied_by_whoever_asks(
     assert double.users == ["ann"]
 
 
-def test_a_dry_run_only_says_what_would_be(double: QueueDouble, muster: Muster) -> None:
+def test_a_dry_run_only_prints_the_changes(double: QueueDouble, muster: Muster) -> None:
     result = muster("apply", "-f", "-", "--dry-run", stdin=TREE)
 
     assert result.output.splitlines()[-1] == "would be version 1 of the queues; nothing was applied"
@@ -224,12 +224,12 @@ def test_a_dry_run_only_says_what_would_be(double: QueueDouble, muster: Muster) 
     assert request.dry_run
 
 
-def test_a_dry_run_of_the_client_asks_nobody(double: QueueDouble, muster: Muster) -> None:
+def test_a_client_dry_run_calls_no_server(double: QueueDouble, muster: Muster) -> None:
     assert muster("apply", "-f", "-", "--dry-run=client", stdin=TREE).stdout == TREE
     assert not double.received
 
 
-def test_a_bad_document_is_shown_with_a_caret_and_asks_nobody(double: QueueDouble, muster: Muster) -> None:
+def test_an_invalid_document_is_shown_with_a_caret_and_not_sent(double: QueueDouble, muster: Muster) -> None:
     result = muster("apply", "-f", "-", stdin=TREE.replace("weight", "wieght"))
 
     assert result.exit_code == 3

@@ -20,11 +20,11 @@ def test_a_command_gets_its_input_and_its_exit_code_comes_back(gateway: GatewayD
         command.write(b"one")
         command.write(b"two")
         command.end_input()
-        said = b"".join(output.data for output in command)
-        assert (said, command.replica, command.exit_code) == (b"onetwo", "worker-0", 3)
+        expected = b"".join(output.data for output in command)
+        assert (expected, command.replica, command.exit_code) == (b"onetwo", "worker-0", 3)
 
 
-def test_a_command_that_is_refused_says_why(gateway: GatewayDouble, address: str) -> None:
+def test_a_rejected_command_shows_the_reason(gateway: GatewayDouble, address: str) -> None:
     gateway.failures["ExecJob"] = [(StatusCode.NOT_FOUND, "no replica worker-9 of demo")]
     with (
         Client(address) as client,
@@ -44,7 +44,7 @@ def test_a_port_is_asked_for_before_anybody_connects(gateway: GatewayDouble, add
 
 
 @pytest.mark.parametrize(("passing", "kind"), [(False, Rejected), (True, ConnectionLost)])
-def test_a_connection_that_fails_says_why_to_who_is_writing(
+def test_a_failed_connection_raises_its_reason_for_the_writer(
     gateway: GatewayDouble, address: str, passing: bool, kind: type[MusterError]
 ) -> None:
     gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="connection refused", retryable=passing)
@@ -55,7 +55,7 @@ def test_a_connection_that_fails_says_why_to_who_is_writing(
             connection.read()
 
 
-async def test_a_connection_that_fails_says_why_to_who_is_writing_in_a_loop(
+async def test_a_failed_connection_raises_its_reason_for_a_loop_of_writes(
     gateway: GatewayDouble, address: str
 ) -> None:
     gateway.forward_fails = job_service_pb2.ForwardPortFailed(message="connection refused")

@@ -36,7 +36,7 @@ def applied(version: int = 3) -> defaults_service_pb2.Defaults:
     return found
 
 
-def test_arenas_words_are_the_document(muster: Muster, gateway: GatewayDouble):
+def test_an_arena_command_line_is_the_document(muster: Muster, gateway: GatewayDouble):
     done = muster("submit", "tfjob", "--name=demo", "-e", "A=b c", "--request-id", "mine", "python t.py")
     assert (done.exit_code, done.stdout) == (0, f"demo submitted as {JOB_ID}\n")
     (request,) = gateway.requests("SubmitJob")
@@ -45,14 +45,14 @@ def test_arenas_words_are_the_document(muster: Muster, gateway: GatewayDouble):
     assert (request.document.source_name, request.request_id) == ("the command line", "mine")
 
 
-def test_arenas_own_first_words_may_stand(muster: Muster, gateway: GatewayDouble):
+def test_the_words_arena_submit_may_be_given(muster: Muster, gateway: GatewayDouble):
     assert muster("submit", "arena", "submit", "--mode=tensorflow", "--name=demo", "x").exit_code == 0
     (request,) = gateway.requests("SubmitJob")
     assert isinstance(request, job_service_pb2.SubmitJobRequest)
     assert request.document.text == "arena submit --mode=tensorflow --name=demo x"
 
 
-def test_a_file_without_its_option_is_told_with_it(muster: Muster, gateway: GatewayDouble, config: str):
+def test_a_file_without_f_gets_a_hint(muster: Muster, gateway: GatewayDouble, config: str):
     done = muster("submit", config)
     assert done.exit_code == 2
     assert f"{config} is a document: write -f {config}" in done.stderr

@@ -84,7 +84,7 @@ def terminal(address: str) -> Iterator[Open]:
         each.close()
 
 
-def test_a_watch_draws_replicas_beneath_the_story(
+def test_a_watch_draws_replicas_below_the_events(
     terminal: Open, gateway: GatewayDouble, job: MakeJob, replica: MakeReplica
 ):
     gateway.publish(

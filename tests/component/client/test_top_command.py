@@ -89,10 +89,10 @@ def test_one_node_is_asked_for_by_name(muster: Muster) -> None:
 
 @pytest.mark.usefixtures("shared")
 def test_programs_read_the_nodes_themselves(muster: Muster) -> None:
-    told = json.loads(muster("top", "node", "-o", "json").stdout)
-    assert [one["name"] for one in told] == ["n1", "node-two"]
-    assert told[0]["replicas"][1]["job"] == "half"
-    assert yaml.safe_load(muster("top", "node", "-o", "yaml").stdout) == told
+    output = json.loads(muster("top", "node", "-o", "json").stdout)
+    assert [one["name"] for one in output] == ["n1", "node-two"]
+    assert output[0]["replicas"][1]["job"] == "half"
+    assert yaml.safe_load(muster("top", "node", "-o", "yaml").stdout) == output
     assert muster("top", "node", "-o", "name").stdout == "n1\nnode-two\n"
 
 
@@ -170,7 +170,7 @@ def test_a_line_for_each_job_that_has_not_ended(muster: Muster) -> None:
 
 
 @pytest.mark.usefixtures("two_jobs")
-def test_details_name_each_replica_that_holds_room(muster: Muster) -> None:
+def test_details_name_each_replica_with_an_allocation(muster: Muster) -> None:
     text = muster("top", "job", "-d").stdout
     rows = [line.split()[:6] for line in text.splitlines() if "worker-" in line]
     assert rows[0] == ["train", "worker-0", "running", "n1", "0", "2"]
@@ -183,8 +183,8 @@ def test_some_jobs_are_asked_for_by_name(muster: Muster) -> None:
         "1 job: 0 of 0.5 GPUs allocated, 0 of 1 replica running"
     )
     assert muster("top", "job", "missing").exit_code == 4
-    told = json.loads(muster("top", "job", "train", "waiting", "-o", "json").stdout)
-    assert [one["name"] for one in told] == ["train", "waiting"]
+    output = json.loads(muster("top", "job", "train", "waiting", "-o", "json").stdout)
+    assert [one["name"] for one in output] == ["train", "waiting"]
     assert muster("top", "job", "-o", "name").stdout == "j-train\nj-waiting\n"
 
 

@@ -78,7 +78,7 @@ def test_a_trace_is_drawn_when_its_last_spans_have_come(
     assert json.loads(muster("trace", "demo", "-o", "json").stdout)["result"]
 
 
-def test_a_store_that_is_away_or_knows_nothing_is_said(
+def test_an_unavailable_or_empty_trace_store_is_reported(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
 ):
     url, answers = store

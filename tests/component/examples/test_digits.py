@@ -48,7 +48,7 @@ class Replica:
                 if found is not None:
                     return found
                 assert self._reader.is_alive(), f"{self.name} ended without {words!r}: {self.lines}"
-                assert time.monotonic() < deadline, f"{self.name} never said {words!r}: {self.lines}"
+                assert time.monotonic() < deadline, f"{self.name} never printed {words!r}: {self.lines}"
                 self._news.wait(0.5)
 
     def exit_code(self) -> int:
@@ -219,7 +219,7 @@ def test_a_worker_times_out_without_a_server(new_job: Callable[..., Job]) -> Non
     "environ", [{}, {"TF_CONFIG": "{"}, {"TF_CONFIG": '{"cluster": {"worker": ["a:1", "b:1"]}}'}]
 )
 def test_a_bad_tf_config_is_answered_by_one_line(environ: dict[str, str]) -> None:
-    replica = Replica("nobody", **environ)
+    replica = Replica("unnamed", **environ)
     assert replica.exit_code() == 2
     assert len(replica.lines) == 1
     assert replica.lines[0].startswith("error: TF_CONFIG")

@@ -21,12 +21,12 @@ async def main(root: str) -> None:
     for name, behaviour, fds in (
         ("plain", ("stubborn",), ()),
         ("parent", ("parent", f"{root}/detached"), ()),
-        ("keeper", ("stubborn",), (lock,)),
+        ("locked", ("stubborn",), (lock,)),
     ):
         supervisor.start(
             Program(name=name, argv=fake_service(*behaviour), env=dict(os.environ), cwd=root, kept_fds=fds)
         )
-    await supervisor.wait_ready(["plain", "parent", "keeper"], timeout_s=60)
+    await supervisor.wait_ready(["plain", "parent", "locked"], timeout_s=60)
     pids = [str(child.pid) for child in supervisor.children.values()]
     sys.stdout.write(" ".join(pids) + "\n")
     sys.stdout.flush()

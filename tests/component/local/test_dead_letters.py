@@ -69,7 +69,7 @@ async def test_dead_letters_are_listed_shown_and_discarded(
         assert len((await ask(tmp_path, "list")).output.splitlines()) == 2
 
 
-async def test_without_a_running_system_the_message_says_what_to_do(tmp_path: Path) -> None:
+async def test_without_a_running_system_the_message_has_a_hint(tmp_path: Path) -> None:
     result = await ask(tmp_path, "list")
     assert result.exit_code == 1
     assert "start it, or name a broker with --bus" in result.output

@@ -21,7 +21,7 @@ def start_supervisor(directory: Path) -> tuple[subprocess.Popen[str], list[int]]
     return supervisor, [int(pid) for pid in supervisor.stdout.readline().split()]
 
 
-async def test_programs_die_with_a_killed_supervisor_but_their_detached_children_do_not(
+async def test_programs_end_with_a_killed_supervisor_and_their_detached_children_do_not(
     tmp_path: Path,
 ) -> None:
     supervisor, pids = start_supervisor(tmp_path)

@@ -82,7 +82,7 @@ def test_a_closed_stream_is_ignored() -> None:
     stream = io.StringIO()
     view = LogView(stream, colour=False)
     stream.close()
-    view.show(supervisor_line("up", "info", "unheard"))
+    view.show(supervisor_line("up", "info", "hidden"))
 
 
 def test_colours_need_a_terminal_without_no_color() -> None:

@@ -115,7 +115,7 @@ def test_a_gateway_port_in_use_is_reported(tmp_path: Path) -> None:
     assert f"port {port} is in use by another program" in running.text
 
 
-async def test_all_programs_die_with_a_killed_up_and_the_next_up_starts(tmp_path: Path) -> None:
+async def test_all_programs_end_with_a_killed_up_and_the_next_up_starts(tmp_path: Path) -> None:
     with muster_up(tmp_path, "stubborn") as running:
         running.read_until("Next: ")
         endpoints = running.endpoints()

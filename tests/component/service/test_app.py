@@ -19,21 +19,21 @@ LIMIT_S = 30.0
 
 
 class Process:
-    """The demo service, and what it has said on stderr so far."""
+    """The demo service, and its lines on stderr so far."""
 
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
-        self.said: list[dict[str, object]] = []
+        self.lines: list[dict[str, object]] = []
 
     async def says(self, message: str) -> dict[str, object]:
         """Return the log line with this message, as soon as there is one."""
         assert self.process.stderr
         async with asyncio.timeout(LIMIT_S):
             while line := await self.process.stderr.readline():
-                self.said.append(json.loads(line))
-                if self.said[-1]["msg"] == message:
-                    return self.said[-1]
-        raise AssertionError(f"it ended without saying {message!r}: {self.said}")
+                self.lines.append(json.loads(line))
+                if self.lines[-1]["msg"] == message:
+                    return self.lines[-1]
+        raise AssertionError(f"it ended without {message!r}: {self.lines}")
 
     def signal(self, signum: signal.Signals) -> None:
         self.process.send_signal(signum)
@@ -93,7 +93,7 @@ async def get(address: str, path: str) -> tuple[int, str]:
     return int(head.split()[1]), body
 
 
-async def test_it_says_where_it_can_be_reached_and_ends_well_on_sigterm(start: Start):
+async def test_it_prints_its_address_and_exits_with_0_on_sigterm(start: Start):
     service = await start()
     ready = await service.says("ready")
 
@@ -122,15 +122,15 @@ async def test_it_is_ready_only_when_all_of_its_parts_are(start: Start):
 
     await service.says("ready")
 
-    assert [line["msg"] for line in service.said] == ["not yet", "ready"]
+    assert [line["msg"] for line in service.lines] == ["not yet", "ready"]
 
 
-async def test_it_says_that_it_is_ready_however_little_it_logs(start: Start):
+async def test_the_ready_line_does_not_depend_on_the_log_level(start: Start):
     service = await start(LOG_LEVEL="error", DEMO_MODE="late")
 
     ready = await service.says("ready")
 
-    assert [line["msg"] for line in service.said] == ["ready"]
+    assert [line["msg"] for line in service.lines] == ["ready"]
     assert (ready["level"], "metrics" in ready) == ("info", True)
 
 
@@ -191,7 +191,7 @@ async def test_a_part_may_come_to_its_end(start: Start):
     assert (await service.ends())[0] == 0
 
 
-async def test_a_service_that_cannot_be_built_says_why(start: Start):
+async def test_a_failed_build_is_reported(start: Start):
     service = await start(DEMO_MODE="crash-in-build")
 
     line = await service.says("a part failed; the process ends")
@@ -209,7 +209,7 @@ async def test_a_service_can_be_stopped_while_it_is_built(start: Start):
     assert (await service.ends())[0] == 0
 
 
-async def test_an_address_in_use_is_told_plainly(start: Start):
+async def test_an_address_in_use_is_reported(start: Start):
     first = await (await start()).says("ready")
 
     second = await start(METRICS_ADDRESS=str(first["metrics"]))

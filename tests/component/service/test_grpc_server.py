@@ -10,7 +10,7 @@ from muster_testing.echo import Serve
 from muster_testing.otlp import OtlpReceiver
 
 
-async def test_a_server_is_not_serving_until_it_is_said_to_be(serve: Serve):
+async def test_a_server_is_not_serving_until_it_is_set_serving(serve: Serve):
     hosted = await serve()
     caller = hosted.caller
 

@@ -141,7 +141,7 @@ async def test_a_trace_is_answered_as_jaeger_would(start_sink: StartSink):
     }
 
 
-async def test_an_unknown_trace_and_a_bad_id_are_told_apart(start_sink: StartSink):
+async def test_an_unknown_trace_and_an_invalid_id_have_different_errors(start_sink: StartSink):
     sink = await start_sink()
 
     assert await sink.ask("/api/v3/traces/" + "a" * 32) == (

@@ -17,7 +17,7 @@ async def flushed(telemetry: Telemetry) -> None:
 
 
 async def test_a_recorded_span_has_its_true_times_and_everything_it_was_given(receiver: OtlpReceiver):
-    telemetry = Telemetry.start("keeper", "keeper-0", receiver.endpoint)
+    telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint)
     end_ns = time.time_ns()
     parent = trace_ref("job/1")
 
@@ -33,7 +33,7 @@ async def test_a_recorded_span_has_its_true_times_and_everything_it_was_given(re
     )
 
     (span,) = await receiver.wait_for(bool)
-    assert (span.name, span.service, span.kind) == ("queued", "keeper", "internal")
+    assert (span.name, span.service, span.kind) == ("queued", "demo", "internal")
     assert (span.start_ns, span.end_ns) == (end_ns - HOUR_NS, end_ns)
     assert (span.trace_id, span.parent_id) == (parent.trace_id, parent.span_id)
     assert span.attributes == {"queue": "a", "attempt": 1, "nodes": ["n1", "n2"]}
@@ -44,7 +44,7 @@ async def test_a_recorded_span_has_its_true_times_and_everything_it_was_given(re
 async def test_a_span_that_is_recorded_again_after_a_crash_has_the_same_id(receiver: OtlpReceiver):
     parent = trace_ref("job/1")
     for instance in ("before-the-crash", "after-the-crash"):
-        telemetry = Telemetry.start("keeper", instance, receiver.endpoint)
+        telemetry = Telemetry.start("demo", instance, receiver.endpoint)
         ref = telemetry.record("running", parent=parent, key="running/0", start_ns=1, end_ns=2)
         assert ref == span_ref(parent, "running/0")
         await flushed(telemetry)
@@ -55,7 +55,7 @@ async def test_a_span_that_is_recorded_again_after_a_crash_has_the_same_id(recei
 
 
 async def test_a_child_can_be_recorded_before_its_parent(receiver: OtlpReceiver):
-    telemetry = Telemetry.start("keeper", "keeper-0", receiver.endpoint)
+    telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint)
     root = trace_ref("job/1")
     launch = span_ref(root, "launch/1")
 
@@ -68,7 +68,7 @@ async def test_a_child_can_be_recorded_before_its_parent(receiver: OtlpReceiver)
 
 
 async def test_the_root_of_a_derived_trace_can_be_recorded(receiver: OtlpReceiver):
-    telemetry = Telemetry.start("keeper", "keeper-0", receiver.endpoint)
+    telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint)
 
     ref = telemetry.record("job", parent=None, key="job/1", start_ns=1, end_ns=2)
     await flushed(telemetry)
@@ -79,7 +79,7 @@ async def test_the_root_of_a_derived_trace_can_be_recorded(receiver: OtlpReceive
 
 
 async def test_recording_within_a_live_span_does_not_tie_them_together(receiver: OtlpReceiver):
-    telemetry = Telemetry.start("keeper", "keeper-0", receiver.endpoint)
+    telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint)
 
     with telemetry.span("live") as live:
         telemetry.record("job", parent=None, key="job/1", start_ns=1, end_ns=2)
@@ -91,7 +91,7 @@ async def test_recording_within_a_live_span_does_not_tie_them_together(receiver:
 
 
 async def test_what_was_not_sampled_is_not_recorded(receiver: OtlpReceiver):
-    telemetry = Telemetry.start("keeper", "keeper-0", receiver.endpoint)
+    telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint)
     parent = SpanRef(trace_id="a" * 32, span_id="b" * 16, sampled=False)
 
     ref = telemetry.record("queued", parent=parent, key="queued", start_ns=1, end_ns=2)
@@ -102,7 +102,7 @@ async def test_what_was_not_sampled_is_not_recorded(receiver: OtlpReceiver):
 
 
 async def test_an_exception_marks_a_live_span_as_failed(receiver: OtlpReceiver):
-    telemetry = Telemetry.start("keeper", "keeper-0", receiver.endpoint)
+    telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint)
 
     with pytest.raises(ValueError), telemetry.span("decide", attributes={"job": "a"}):
         raise ValueError("no such node")
@@ -117,7 +117,7 @@ async def test_an_exception_marks_a_live_span_as_failed(receiver: OtlpReceiver):
 
 
 def test_without_a_receiver_context_is_still_propagated():
-    telemetry = Telemetry.start("keeper", "keeper-0")
+    telemetry = Telemetry.start("demo", "demo-0")
 
     with telemetry.span("outer") as outer:
         headers = telemetry.inject()
@@ -131,7 +131,7 @@ def test_without_a_receiver_context_is_still_propagated():
 
 def test_without_a_span_there_is_still_something_to_refer_to(monkeypatch: pytest.MonkeyPatch):
     monkeypatch.setenv("OTEL_SDK_DISABLED", "true")
-    telemetry = Telemetry.start("keeper", "keeper-0")
+    telemetry = Telemetry.start("demo", "demo-0")
 
     with telemetry.span("disabled") as live:
         assert SpanRef.parse(live.ref.traceparent) == live.ref
@@ -139,7 +139,7 @@ def test_without_a_span_there_is_still_something_to_refer_to(monkeypatch: pytest
 
 
 def test_a_receiver_that_is_away_does_not_hold_up_the_end():
-    telemetry = Telemetry.start("keeper", "keeper-0", "http://127.0.0.1:9")
+    telemetry = Telemetry.start("demo", "demo-0", "http://127.0.0.1:9")
     for number in range(2000):
         telemetry.record("x", parent=None, key=f"{number}", start_ns=1, end_ns=2)
 

@@ -51,7 +51,7 @@ async def says(process: asyncio.subprocess.Process, message: str) -> dict[str, s
 
 
 @pytest.mark.parametrize("module", MODULES)
-async def test_a_service_started_before_the_broker_waits_for_it_and_ends_when_told(
+async def test_a_service_started_before_the_broker_waits_and_ends_on_sigterm(
     module: str, tmp_path: Path
 ) -> None:
     async with Broker(tmp_path / "broker") as broker:
@@ -72,7 +72,7 @@ async def test_a_service_started_before_the_broker_waits_for_it_and_ends_when_to
 @pytest.mark.parametrize("module", MODULES)
 async def test_a_service_refuses_settings_that_it_cannot_use_by_name(module: str) -> None:
     async with service(module, MUSTER_DRAIN_SECONDS="soon", MUSTER_LOG_LEVEL="loud") as process:
-        _, told = await asyncio.wait_for(process.communicate(), 30)
+        _, stderr = await asyncio.wait_for(process.communicate(), 30)
     assert process.returncode == 2
-    assert b"MUSTER_DRAIN_SECONDS" in told
-    assert b"MUSTER_LOG_LEVEL" in told
+    assert b"MUSTER_DRAIN_SECONDS" in stderr
+    assert b"MUSTER_LOG_LEVEL" in stderr

@@ -44,7 +44,7 @@ Run = tuple[str, int, int, int]
 
 
 class JobOnARuntime(RuleBasedStateMachine):
-    """One job; ``runs`` is the state of the runtime, ``asked`` the runs that it was told to stop."""
+    """One job; ``runs`` is the state of the runtime, ``asked`` the runs that it should stop."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -70,8 +70,8 @@ class JobOnARuntime(RuleBasedStateMachine):
         worker = Role(name="worker", replicas=2, min=1, max=3, template=Template(), restart_policy=policy)
         run = RunPolicy(restart_scope=scope, clean_pod_policy=clean)
         job = Job(name="demo", roles=(ps, worker), framework=Framework.TENSORFLOW, run=run)
-        self._tell(events.JobSubmitted(job_id="j-1", request_id="r", spec=job))
-        self._tell(events.JobValidated(job=job))
+        self._apply(events.JobSubmitted(job_id="j-1", request_id="r", spec=job))
+        self._apply(events.JobValidated(job=job))
         self.place()
 
     @precondition(lambda self: self.record.phase in WAITING and all(r.ended for r in self.record.replicas))
@@ -79,7 +79,7 @@ class JobOnARuntime(RuleBasedStateMachine):
     def place(self) -> None:
         """The scheduler places a job that has left its earlier attempts behind."""
         gang = [("ps", 0), ("worker", 0), ("worker", 1)]
-        self._tell(
+        self._apply(
             events.JobPlaced(
                 attempt=self.record.attempt + 1,
                 generation=1,
@@ -98,7 +98,7 @@ class JobOnARuntime(RuleBasedStateMachine):
         members = {m.index for m in self.record.gang() if m.role == "worker"}
         free = sorted({0, 1, 2} - taken)
         last = max(members, default=0)
-        self._tell(
+        self._apply(
             events.JobResized(
                 attempt=self.record.attempt,
                 generation=self.record.generation + 1,
@@ -112,14 +112,14 @@ class JobOnARuntime(RuleBasedStateMachine):
     @rule()
     def evict(self) -> None:
         """The scheduler evicts the attempt."""
-        self._tell(events.JobEvicted(attempt=self.record.attempt, reason=WHY))
+        self._apply(events.JobEvicted(attempt=self.record.attempt, reason=WHY))
 
     @rule()
     def decide(self) -> None:
         """The status-tracker publishes its decision."""
         for instruction in decide(self.record, self.now):
             if isinstance(instruction, Finish | Restart):
-                self._tell(instruction.event)
+                self._apply(instruction.event)
 
     @rule(reports=st.booleans())
     def work(self, reports: bool) -> None:
@@ -144,7 +144,7 @@ class JobOnARuntime(RuleBasedStateMachine):
                     pass
         seen = tuple(step.change for step in steps if isinstance(step, Report))
         if reports and seen:
-            self._tell(events.ReplicasChanged(changes=seen))
+            self._apply(events.ReplicasChanged(changes=seen))
 
     @rule(
         pick=st.integers(0, 9),
@@ -180,7 +180,7 @@ class JobOnARuntime(RuleBasedStateMachine):
         """Delete the job: within a few rounds it ends, all its runs end, and its record may be deleted."""
         if self.known is None:
             return
-        self._tell(events.CommandRequested(command=events.Command.DELETE, request_id="d"))
+        self._apply(events.CommandRequested(command=events.Command.DELETE, request_id="d"))
         for _ in range(6):
             self.decide()
             self.work(reports=True)
@@ -195,7 +195,7 @@ class JobOnARuntime(RuleBasedStateMachine):
             if self.runs[run].state not in ENDED_STATES:
                 self.runs[run] = msgspec.structs.replace(self.runs[run], state=ReplicaState.REMOVED)
 
-    def _tell(self, event: events.JobEvent) -> None:
+    def _apply(self, event: events.JobEvent) -> None:
         sequence = self.known.applied_sequence + 1 if self.known else 1
         transition = apply_event(
             self.known, StoredEvent(job_id="j-1", event=event, sequence=sequence, at=self.now)

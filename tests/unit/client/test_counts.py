@@ -1,4 +1,4 @@
-"""How many of a job's replicas are said to run, or to have done well."""
+"""The number of replicas of a job that run or have succeeded."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from muster_rpc.v1 import job_pb2
 
 
 def of_an_mpi_job(phase: job_pb2.Phase.ValueType, *, code: int) -> job_pb2.Job:
-    """A job whose launcher has ended, and whose workers were told to end because it had."""
+    """A job whose launcher has ended, and whose workers were stopped for that."""
     job = job_pb2.Job(name="mpi")
     job.status.phase = phase
     job.status.attempt = 1

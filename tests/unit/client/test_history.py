@@ -22,12 +22,12 @@ HISTORY = (
 )
 
 
-def state(phase: job_pb2.Phase.ValueType, told: int, *, running: int = 0) -> job_pb2.Job:
+def state(phase: job_pb2.Phase.ValueType, entries: int, *, running: int = 0) -> job_pb2.Job:
     job = job_pb2.Job(job_id="j-aaaaaaaaaaaaaaaa", name="demo")
     job.status.phase = phase
     job.status.reason.message = "so it is"
     job.status.submitted_at.seconds = START_S
-    for offset, (event, code, message) in enumerate(HISTORY[:told]):
+    for offset, (event, code, message) in enumerate(HISTORY[:entries]):
         entry = job.status.history.add(event=event, reason=code, message=message)
         entry.at.seconds = START_S + offset
     for index in range(running):
@@ -55,13 +55,13 @@ def test_events_between_two_looks_are_not_missed():
     assert lines_of(history, state(job_pb2.PHASE_RUNNING, 6, running=1)) == []
 
 
-def test_a_submission_by_nobody_known_is_said_once():
+def test_a_submission_without_a_submitter_is_shown_once():
     anonymous = state(job_pb2.PHASE_SUBMITTED, 1)
     anonymous.status.history[0].message = ""
     assert lines_of(JobHistory(from_start=True), anonymous) == [("submitted", "")]
 
 
-def test_a_watch_begins_with_where_the_job_stands():
+def test_a_watch_begins_with_the_current_phase():
     history = JobHistory(from_start=False)
     assert lines_of(history, state(job_pb2.PHASE_QUEUED, 2)) == [("queued", "- replicas; so it is")]
     assert lines_of(history, state(job_pb2.PHASE_PLACED, 3)) == [("placed", "attempt 1; n1: worker-0")]

@@ -84,7 +84,7 @@ def test_a_watch_of_all_resumes_a_little_early_and_drops_what_it_knows():
     )
 
 
-def test_a_watch_of_all_forgets_what_cannot_come_again():
+def test_a_watch_of_all_jobs_drops_deleted_jobs():
     cursor = JobsCursor(job_service_pb2.WatchJobsRequest(), 0)
     for sequence in range(1, 4 * RESUME_OVERLAP):
         assert cursor.admits(response(f"job{sequence}", sequence))
@@ -96,7 +96,7 @@ def chunk(data: bytes, *, index: int = 0, attempt: int = 1) -> job_service_pb2.S
     return job_service_pb2.StreamLogsResponse(replica=ref, data=data)
 
 
-def test_a_log_stream_that_starts_anew_is_cut_by_what_was_told():
+def test_a_resumed_log_stream_skips_what_was_yielded():
     cursor = LogCursor()
     assert cursor.news(chunk(b"one two ")) is not None
     cursor.restart()

@@ -100,7 +100,7 @@ def test_a_span_that_came_twice_is_drawn_once():
     assert len(read_spans(document(gateway=[span, span]) + "\n" + document(gateway=[span]))) == 1
 
 
-def test_a_span_without_its_parent_is_shown_and_said():
+def test_a_span_without_its_parent_is_shown_with_a_note():
     spans = read_spans(
         document(gateway=[raw_span(1, "SubmitJob", 0, 1), raw_span(2, "lost", 0.5, 1, parent=77)])
     )
@@ -109,7 +109,7 @@ def test_a_span_without_its_parent_is_shown_and_said():
     assert any(line.plain.startswith("? lost") for line in draw(trees, width=100))
 
 
-def test_several_roots_and_none_are_said():
+def test_several_roots_and_no_root_are_reported():
     two = build_trees(read_spans(document(gateway=[raw_span(1, "a", 0, 1), raw_span(2, "b", 0, 1)])))
     none = build_trees(read_spans(document(gateway=[raw_span(1, "a", 0, 1, parent=9)])))
     assert "2 roots" in summary(two, TRACE_ID)
@@ -174,7 +174,7 @@ def two_jobs_of_a_document() -> str:
     )
 
 
-def test_jobs_that_share_a_trace_are_told_one_after_the_other():
+def test_jobs_that_share_a_trace_are_shown_one_after_the_other():
     trees = build_trees(read_spans(two_jobs_of_a_document()))
     picture = [summary(trees, TRACE_ID), *(line.plain for line in draw(trees, width=110))]
     expected = Path(__file__).with_name("trace_of_two_jobs.golden.txt").read_text().splitlines()

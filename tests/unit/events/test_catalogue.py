@@ -74,7 +74,7 @@ def pattern(spec: EventSpec) -> str:
     return ".".join("*" if part.startswith("{") else part for part in spec.subject.split("."))
 
 
-def test_every_event_stands_in_the_catalogue_once_with_its_one_writer() -> None:
+def test_every_event_is_in_the_catalogue_once_with_one_writer() -> None:
     known = {kind.__name__ for kind in (*get_args(events.JobEvent), *get_args(events.PoolEvent))}
 
     assert Counter(spec.name for spec in EVENTS) == Counter(known)
@@ -143,7 +143,7 @@ def test_no_two_streams_want_the_same_subject() -> None:
         assert not [o for o, other in subjects if o != name and covers(other, subject)]
 
 
-def test_the_codec_sends_each_event_where_the_catalogue_says() -> None:
+def test_the_codec_uses_the_subjects_of_the_catalogue() -> None:
     why = Reason(code="Why")
     node = Node(name="n1", allocatable=Resources())
     sent = {
@@ -214,7 +214,7 @@ def test_decisions_and_the_epoch_that_fences_them_share_a_stream() -> None:
     assert jobs.allow_atomic
 
 
-def test_every_bucket_says_who_writes_it() -> None:
+def test_every_bucket_names_its_writer() -> None:
     assert len({b.name for b in BUCKETS}) == len(BUCKETS)
     assert all("written by" in b.description for b in BUCKETS)
 

@@ -195,7 +195,7 @@ def test_a_subject_that_is_no_jobs_events_cannot_be_read(subject: str) -> None:
         read_job_event(Incoming(subject=subject, data=data, stream_sequence=77))
 
 
-def test_a_event_under_the_subject_of_another_is_nobodys_word() -> None:
+def test_an_event_under_the_subject_of_another_is_unreadable() -> None:
     data = msgspec.json.encode(events.JobFinished(outcome=events.Outcome.FAILED, reason=WHY))
     subject = job_subject(JOB_ID, "CommandRequested")
 
@@ -204,7 +204,7 @@ def test_a_event_under_the_subject_of_another_is_nobodys_word() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[" * 100_000, b'{"event":"JobEvicted"}', b'{"job_id":1}'])
-def test_unreadable_records_and_pool_events_say_so(data: bytes) -> None:
+def test_unreadable_records_and_pool_events_raise(data: bytes) -> None:
     with pytest.raises(UnreadableEvent):
         decode_record(data)
     with pytest.raises(UnreadableEvent):
@@ -237,7 +237,7 @@ def test_the_headers_are_those_of_cloudevents() -> None:
     assert "traceparent" not in job_message(JOB_ID, event, source="scheduler").headers
 
 
-def test_a_nodes_last_word_goes_to_its_own_subject() -> None:
+def test_each_node_has_its_own_subject() -> None:
     node = Node(name="n1.rack", allocatable=Resources(cpu=1))
 
     message = pool_message(events.NodeChanged(pool="local", node=node), source="pod-launcher")

@@ -129,11 +129,11 @@ def test_a_job_has_one_result_and_one_end() -> None:
         (_placed(1), events.JobPlaced(attempt=1, generation=1, pool="local", replicas=(), reason=OTHER)),
     ],
 )
-def test_a_step_is_taken_once_however_it_is_worded(one: events.JobEvent, other: events.JobEvent) -> None:
+def test_a_decision_is_stored_once_whatever_its_message(one: events.JobEvent, other: events.JobEvent) -> None:
     assert id_of(one, 1) == id_of(other, 2)
 
 
-def test_what_a_pool_says_again_after_something_else_is_not_taken_for_a_retry() -> None:
+def test_a_repeated_pool_event_after_another_one_is_no_duplicate() -> None:
     """Free, taken and free again within the duplicate window: the last must not be dropped for the first."""
     free = events.CapacityChanged(
         pool="local", free=Resources(cpu=1), allocatable=Resources(cpu=1), waiting=0

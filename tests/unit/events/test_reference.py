@@ -94,5 +94,5 @@ def test_the_tables_of_the_page_are_whole() -> None:
             assert before.count("|") == line.count("|"), line
 
 
-def test_the_page_shows_the_words_of_the_code_and_not_its_modules() -> None:
+def test_the_page_shows_docstrings_without_module_names() -> None:
     assert "muster_core." not in markdown()

@@ -96,7 +96,7 @@ def test_records_that_are_of_no_interest_are_not_kept(wire: Wire) -> None:
     assert change.after.phase is Phase.CANCELLED
 
 
-def test_an_illegal_move_is_counted_and_said(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
+def test_an_invalid_transition_is_counted_and_logged(wire: Wire, caplog: pytest.LogCaptureFixture) -> None:
     view = JobsView()
     view.apply(wire.send(SUBMITTED))
 

@@ -18,7 +18,7 @@ def tf_config(*, role: object = "worker", index: object = 0, **cluster: object) 
     }
 
 
-def test_a_worker_learns_its_name_and_its_server() -> None:
+def test_a_worker_reads_its_name_and_its_server() -> None:
     config = read_tf_config(tf_config(index=3))
     assert (config.name, config.server) == ("worker-3", Address("digits-ps-0.default.svc", 2222))
 

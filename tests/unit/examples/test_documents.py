@@ -25,7 +25,7 @@ def below(document: object, *keys: str | int) -> object:
     return document
 
 
-def test_both_forms_of_the_digits_say_the_same() -> None:
+def test_both_forms_of_the_digits_are_equal() -> None:
     tfjob, job = read(EXAMPLES / "digits/tfjob.yaml"), read(EXAMPLES / "digits/job.yaml")
     assert below(tfjob, "spec", "min-instances") == below(job, "spec", "roles", "worker", "min") == 1
     assert below(tfjob, "spec", "max-instances") == below(job, "spec", "roles", "worker", "max") == 4
@@ -52,5 +52,5 @@ def test_there_are_bad_documents_of_at_least_ten_kinds_in_both_formats() -> None
 
 
 @pytest.mark.parametrize("path", BAD, ids=lambda path: path.stem)
-def test_a_bad_document_says_what_is_wrong_with_it(path: Path) -> None:
+def test_an_invalid_document_is_rejected_with_its_problems(path: Path) -> None:
     assert path.read_text().startswith("# Wrong: ")

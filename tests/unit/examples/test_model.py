@@ -50,7 +50,7 @@ def test_the_gradient_is_the_slope_of_the_loss(digits: Digits) -> None:
         assert (above - below) / 2e-2 == pytest.approx(float(gradient @ direction), abs=5e-3)
 
 
-def test_following_the_gradient_learns(digits: Digits) -> None:
+def test_gradient_descent_reduces_the_loss(digits: Digits) -> None:
     parameters = initial_parameters(seed=3)
     before, _ = loss_and_gradient(parameters, digits.training)
     for _ in range(200):

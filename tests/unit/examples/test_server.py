@@ -123,7 +123,7 @@ async def test_a_worker_that_comes_back_takes_its_own_place() -> None:
         new.close()
 
 
-async def test_a_worker_that_dies_is_no_longer_counted() -> None:
+async def test_a_killed_worker_is_no_longer_counted() -> None:
     async with running() as run:
         dying, _ = await run.join("worker-1")
         staying, reply = await run.join("worker-2")
@@ -165,7 +165,7 @@ async def test_it_waits_for_a_chief_that_has_not_seen_the_end() -> None:
         chief.close()
 
 
-async def test_a_late_worker_still_learns_that_it_is_over() -> None:
+async def test_a_late_worker_is_informed_of_the_end() -> None:
     async with running(global_steps=1, linger_s=60.0) as run:
         chief, _ = await run.join("worker-0")
         await push(chief)
@@ -214,7 +214,7 @@ async def test_a_broken_gradient_costs_its_sender_the_connection(body: bytes) ->
         assert run.server.step == 0
 
 
-async def test_an_address_that_is_taken_is_said_so() -> None:
+async def test_an_address_in_use_is_reported() -> None:
     with socket.create_server(("127.0.0.1", 0)) as taken:
         server = ParameterServer(chief="worker-0", global_steps=1, learning_rate=1.0, linger_s=0.0)
         with pytest.raises(AddressUnavailableError, match="cannot listen on port"):

@@ -1,4 +1,4 @@
-"""What is wrong with a command line of Arena is said at the flag, with the likely remedy."""
+"""Problems of an Arena command line are reported at the flag, with the likely remedy."""
 
 import pytest
 
@@ -208,13 +208,13 @@ def test_yaml_that_mentions_arena_is_yaml() -> None:
     assert problem("arena: submit").code == "UnsupportedKind"
 
 
-def test_a_flag_without_its_value_says_so() -> None:
+def test_a_flag_without_a_value_is_an_error() -> None:
     found = problem(START + "x --gpus")
     assert (found.code, found.path, found.message) == ("Required", "--gpus", "--gpus needs a value")
 
 
 @pytest.mark.parametrize("sort", SUB_COMMANDS, ids=lambda sort: sort.names[0])
-def test_every_flag_says_what_it_is_for_and_no_name_means_two(sort: SubCommand) -> None:
+def test_every_flag_has_help_and_a_unique_name(sort: SubCommand) -> None:
     flags = set(flags_of(sort.table).values())
     assert [flag.key for flag in flags if not flag.doc] == []
     assert len(flags_of(sort.table)) == sum(len(flag.names) for flag in flags)

@@ -117,7 +117,7 @@ def test_an_alias_bomb_costs_no_memory() -> None:
     assert peak < 16 * 1024 * 1024
 
 
-def test_after_a_hundred_problems_one_says_that_there_are_more() -> None:
+def test_after_a_hundred_problems_one_reports_that_there_are_more() -> None:
     parsed = parse("apiVersion: muster.dev/v1\nkind: Job\n" + "".join(f"k{i}: 1\n" for i in range(300)))
     assert len(parsed.problems) == 101
     assert parsed.problems[-1].code == "TooManyProblems"

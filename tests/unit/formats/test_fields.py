@@ -174,7 +174,7 @@ def test_a_path_may_have_indices_and_template_fields() -> None:
     assert described.fields[-1].effect is Effect.REJECTED
 
 
-def test_a_partly_supported_field_says_which_values_are_not() -> None:
+def test_a_partly_supported_field_lists_its_unsupported_values() -> None:
     field = describe_field("mpijob/v2beta1", "spec.runLauncherAsWorker").field
     assert field.effect is Effect.PARTLY
     assert field.why == "true is an error"

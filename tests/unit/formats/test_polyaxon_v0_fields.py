@@ -122,7 +122,8 @@ def test_a_field_of_one_replica_overrides_only_that_field_of_its_role(field: str
     replicas = {"n_workers": 2, "default_worker": DEFAULT, "worker": [{"index": 1, field: value}]}
     alone = {"n_workers": 2, "default_worker": {**DEFAULT, field: value}}
     workers = [
-        job(framework="pytorch", environment={"replicas": said}).role("worker") for said in (replicas, alone)
+        job(framework="pytorch", environment={"replicas": given_name}).role("worker")
+        for given_name in (replicas, alone)
     ]
     assert workers[0]
     assert workers[1]
@@ -228,8 +229,8 @@ def test_a_kind_determines_role_category_and_restart_policy(
     ],
 )
 def test_a_service_has_a_command_and_a_port(kind: str, fields: dict[str, Any], line: str, port: int) -> None:
-    said: dict[str, Any] = {"run": None, **fields}
-    template = only(job(kind, "", **said).roles).template
+    given_name: dict[str, Any] = {"run": None, **fields}
+    template = only(job(kind, "", **given_name).roles).template
     assert template.command == ("/bin/bash", "-c", line)
     assert template.ports == (Port(name="http", number=port),)
 
@@ -274,7 +275,7 @@ def test_a_command_is_one_line_for_bash(cmd: Any, line: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("said", "given", "name"),
+    ("given_name", "given", "name"),
     [
         ("mnist", "file", "mnist"),
         ("My_Exp", "file", "my-exp"),
@@ -287,9 +288,9 @@ def test_a_command_is_one_line_for_bash(cmd: Any, line: str) -> None:
     ],
 )
 def test_a_job_has_the_document_s_name_else_the_given_one_else_its_kind(
-    said: str | None, given: str, name: str
+    given_name: str | None, given: str, name: str
 ) -> None:
-    assert job(source=given, **({"name": said} if said else {})).name == name
+    assert job(source=given, **({"name": given_name} if given_name else {})).name == name
 
 
 def test_description_and_tags_become_annotations() -> None:

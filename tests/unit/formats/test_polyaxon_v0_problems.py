@@ -22,7 +22,7 @@ def tensorflow(**replicas: Any) -> Parsed:
     return document(framework="tensorflow", environment={"replicas": {"n_workers": 2, **replicas}})
 
 
-def told(parsed: Parsed, severity: Severity = Severity.ERROR) -> list[tuple[str, str]]:
+def messages(parsed: Parsed, severity: Severity = Severity.ERROR) -> list[tuple[str, str]]:
     return [(p.code, p.path) for p in parsed.problems if p.severity is severity]
 
 
@@ -145,7 +145,7 @@ ERRORS: dict[str, tuple[Parsed, tuple[str, str]]] = {
         document(environment={"worker": [{"index": 0}]}),
         ("Conflict", "environment.worker"),
     ),
-    "replicas said twice": (
+    "replicas given twice": (
         document(framework="tensorflow", environment={"tensorflow": TWO, "replicas": TWO}),
         ("Conflict", "environment.tensorflow"),
     ),
@@ -174,7 +174,7 @@ ERRORS: dict[str, tuple[Parsed, tuple[str, str]]] = {
     "a Dockerfile": (document(build={"dockerfile": "Dockerfile"}), ("Unsupported", "build.dockerfile")),
     "a repository": (document(build={"image": "i", "git": "x"}), ("Unsupported", "build.git")),
     "a build by its number": (document(build={"ref": 12}), ("Required", "build.image")),
-    "a build said twice": (
+    "a build given twice": (
         document("build", image="i", build={"image": "j"}),
         ("Conflict", "image"),
     ),
@@ -281,7 +281,7 @@ WARNINGS: dict[str, tuple[Parsed, list[tuple[str, str]]]] = {
 
 @pytest.mark.parametrize(("parsed", "problem"), ERRORS.values(), ids=ERRORS)
 def test_an_error_rejects_the_document_and_is_reported_once(parsed: Parsed, problem: tuple[str, str]) -> None:
-    assert told(parsed) == [problem]
+    assert messages(parsed) == [problem]
     assert parsed.jobs == ()
 
 
@@ -292,8 +292,8 @@ def test_an_error_has_its_line(parsed: Parsed) -> None:
 
 @pytest.mark.parametrize(("parsed", "problems"), WARNINGS.values(), ids=WARNINGS)
 def test_a_warning_is_attached_to_the_job(parsed: Parsed, problems: list[tuple[str, str]]) -> None:
-    assert told(parsed) == []
-    assert told(parsed, Severity.WARNING) == problems
+    assert messages(parsed) == []
+    assert messages(parsed, Severity.WARNING) == problems
     assert parsed.jobs[0].warnings == parsed.problems
 
 
@@ -314,7 +314,7 @@ def test_all_problems_are_reported_at_once() -> None:
         backend="external",
         environment={"resources": {"gpu": {"requests": 0.5}}, "replicas": {"n_workers": -1}},
     )
-    assert sorted(told(parsed)) == [
+    assert sorted(messages(parsed)) == [
         ("BadQuantity", "environment.resources.gpu.requests"),
         ("NotAllowed", "backend"),
         ("OutOfRange", "environment.replicas.n_workers"),

@@ -53,7 +53,7 @@ def test_quotes_escapes_comments_and_continuations(text: str, commands: list[lis
     assert texts_of(text) == commands
 
 
-def test_every_word_knows_its_place() -> None:
+def test_every_word_has_its_position() -> None:
     ((first, second, third),) = words_of("# x\n a 'b c' \\\n   --d=e")
     assert [(word.line, word.column) for word in (first, second, third)] == [(2, 2), (2, 4), (3, 4)]
     assert [word.literal for word in (first, second, third)] == [1, 0, 5]
@@ -97,7 +97,7 @@ def test_too_many_words_are_refused() -> None:
         ("# only", ""),
     ],
 )
-def test_the_first_word_tells_a_command(text: str, word: str) -> None:
+def test_the_first_word_identifies_a_command(text: str, word: str) -> None:
     assert first_word(text) == word
 
 

@@ -35,7 +35,7 @@ def test_a_problem_of_a_launched_pod_waits_less_than_its_launch() -> None:
     assert batching.until("j", [stuck], all_running=False, now=0) == BATCH_US
 
 
-def test_later_reports_wait_anew() -> None:
+def test_later_reports_start_a_new_batch() -> None:
     batching = ReportBatching(batch_us=BATCH_US)
     batching.until("j", [LAUNCHED], all_running=False, now=0)
     batching.clear("j")

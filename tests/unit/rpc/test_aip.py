@@ -123,7 +123,7 @@ def test_aip_142_timestamps_are_named_for_what_happened_then() -> None:
     assert wrong == []
 
 
-def test_aip_203_every_field_that_is_sent_says_whether_it_is_required() -> None:
+def test_aip_203_every_request_field_has_a_field_behavior() -> None:
     unmarked: list[str] = []
     for message in {one.full_name: one for method in METHODS for one in sent(method.input_type)}.values():
         # A problem is only received: JobSpec.warnings is OUTPUT_ONLY.

@@ -86,12 +86,12 @@ def test_a_job_that_is_not_validated_has_no_spec():
 def test_a_replica_that_waits_for_others_has_the_reason():
     launcher = Role(name="launcher", replicas=1, min=1, max=1, template=Template())
     mpi = Job(name="demo", roles=(launcher, job().roles[1]), framework=Framework.MPI)
-    told = record(
+    stored = record(
         job=mpi,
         replicas=(replica("launcher", 0, ReplicaState.PLACED), replica("worker", 0, ReplicaState.LAUNCHED)),
     )
 
-    first, second = record_to_proto(told).status.replicas
+    first, second = record_to_proto(stored).status.replicas
 
     assert (first.reason, second.reason) == ("waits until every worker runs: 0 of 1 do", "")
 
@@ -125,9 +125,9 @@ def test_exit_code_zero_differs_from_no_exit_code():
 
 def test_a_list_has_no_history():
     line = HistoryEntry(at=SUBMITTED, event="JobSubmitted", source="gateway", reason="Submitted")
-    told = record(history=(line,))
-    assert [event_name(entry.event) for entry in record_to_proto(told).status.history] == ["JobSubmitted"]
-    assert not record_to_proto(told, history=False).status.history
+    stored = record(history=(line,))
+    assert [event_name(entry.event) for entry in record_to_proto(stored).status.history] == ["JobSubmitted"]
+    assert not record_to_proto(stored, history=False).status.history
 
 
 def test_conditions_follow_the_life_of_the_job():

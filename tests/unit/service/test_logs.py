@@ -43,7 +43,7 @@ def test_a_record_is_one_json_object(lines: Lines):
     }
 
 
-def test_it_says_which_span_it_belongs_to(lines: Lines):
+def test_a_log_line_contains_its_span(lines: Lines):
     telemetry = Telemetry.start("scaler", "scaler-0")
     with telemetry.span("decide") as live:
         logging.getLogger("part").info("within")
@@ -94,7 +94,7 @@ def test_a_field_cannot_pass_for_one_of_the_lines_own(lines: Lines):
     assert (line["msg"], line["msg_"], line["level_"]) == ("true", "false", "false")
 
 
-def test_libraries_are_heard_when_it_matters(lines: Lines):
+def test_warnings_of_libraries_are_logged(lines: Lines):
     logging.getLogger("nats.aio").info("chatter")
     logging.getLogger("nats.aio").warning("trouble")
 

@@ -12,10 +12,10 @@ def test_a_service_is_ready_when_all_that_it_named_is():
     assert (readiness.ready, readiness.waiting_for) == (True, [])
 
 
-def test_listeners_hear_of_the_whole_only():
+def test_listeners_are_called_when_overall_readiness_changes():
     readiness = Readiness()
-    heard: list[bool] = []
-    readiness.listen(heard.append)
+    received: list[bool] = []
+    readiness.listen(received.append)
 
     for name, holds in [
         ("bus", False),
@@ -27,4 +27,4 @@ def test_listeners_hear_of_the_whole_only():
     ]:
         readiness.set(name, holds)
 
-    assert heard == [False, True, False]
+    assert received == [False, True, False]

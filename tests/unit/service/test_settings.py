@@ -96,7 +96,7 @@ def test_what_is_not_set_or_empty_keeps_its_default():
         ("MUSTER_PEER", "localhost:99999", "must be host:port"),
     ],
 )
-def test_a_bad_value_is_refused_in_words_with_its_variable(variable: str, value: str, allowed: str):
+def test_an_invalid_value_is_reported_with_its_variable(variable: str, value: str, allowed: str):
     with pytest.raises(SettingsError) as refused:
         load_settings(Everything, {"MUSTER_NAME": "a", variable: value})
 

@@ -14,7 +14,7 @@ def test_not_being_sampled_is_part_of_it():
     assert not SpanRef.parse(REF.traceparent[:-2] + "00").sampled
 
 
-def test_a_later_version_may_say_more():
+def test_unknown_fields_of_a_later_version_are_ignored():
     assert SpanRef.parse("01" + REF.traceparent[2:] + "-more") == REF
 
 

@@ -115,14 +115,14 @@ def _emit(output: str, validated_documents: Sequence[ValidatedDocument]) -> None
     from muster_rpc.convert import job_to_proto, problem_to_proto  # noqa: PLC0415
     from muster_rpc.v1 import job_service_pb2  # noqa: PLC0415
 
-    told: list[object] = []
+    results: list[object] = []
     for validated in validated_documents:
         answer = job_service_pb2.ValidateJobResponse(
             jobs=[job_to_proto(job) for job in validated.jobs],
             problems=[problem_to_proto(problem) for problem in validated.problems],
         )
-        told.append({"file": validated.given.name, **json_format.MessageToDict(answer)})
-    emit_plain(told[0] if len(told) == 1 else told, output)
+        results.append({"file": validated.given.name, **json_format.MessageToDict(answer)})
+    emit_plain(results[0] if len(results) == 1 else results, output)
 
 
 SERVER, CLIENT, EITHER = "server", "client", "auto"

@@ -19,15 +19,18 @@ _AHEAD_NAMED = 5
 _NODES_NAMED = 4
 
 
-def print_explanation(console: Console, said: explanation_pb2.Explanation, now: float) -> None:
+def print_explanation(console: Console, explanation: explanation_pb2.Explanation, now: float) -> None:
     """Print the page; ``now`` is in seconds since the epoch."""
-    for line in _head(said, now):
+    for line in _head(explanation, now):
         console.print(line, soft_wrap=True)
-    for drawn in _tables(said):
+    for drawn in _tables(explanation):
         console.print()
         print_table(console, drawn)
-    stands = [f"{label}: {what}" for label, what in standing(said, now)]
-    for heading, lines in (("", stands), ("What helps:", [f"  - {one.message}" for one in said.remedies])):
+    stands = [f"{label}: {what}" for label, what in standing(explanation, now)]
+    for heading, lines in (
+        ("", stands),
+        ("What helps:", [f"  - {one.message}" for one in explanation.remedies]),
+    ):
         if lines:
             console.print()
         if lines and heading:
@@ -36,53 +39,60 @@ def print_explanation(console: Console, said: explanation_pb2.Explanation, now: 
             console.print(Text(line), soft_wrap=True)
 
 
-def _head(said: explanation_pb2.Explanation, now: float) -> Iterator[Text]:
-    phase = phase_from_proto(said.phase)
-    name = said.name or said.job_id
-    reason = said.reason.message
-    code = f" ({said.reason.code})" if said.reason.code and phase and said.reason.code != phase.value else ""
-    yield Text.assemble(
-        (name, "bold"), f" is {phase.value if phase else said.phase}", f": {reason}" if reason else "", code
+def _head(explanation: explanation_pb2.Explanation, now: float) -> Iterator[Text]:
+    phase = phase_from_proto(explanation.phase)
+    name = explanation.name or explanation.job_id
+    reason = explanation.reason.message
+    code = (
+        f" ({explanation.reason.code})"
+        if explanation.reason.code and phase and explanation.reason.code != phase.value
+        else ""
     )
-    more = numbers_not_in(_without_tables(said), reason)
+    yield Text.assemble(
+        (name, "bold"),
+        f" is {phase.value if phase else explanation.phase}",
+        f": {reason}" if reason else "",
+        code,
+    )
+    more = numbers_not_in(_without_tables(explanation), reason)
     if more:
         yield Text(f"  {', '.join(more)}", style="dim")
-    for note in said.notes:
+    for note in explanation.notes:
         yield Text(f"  {note}")
-    if said.HasField("recorded_at"):
+    if explanation.HasField("recorded_at"):
         yield Text(
-            f"  as of {formatting.moment(said.recorded_at)}, {formatting.since(said.recorded_at, now)} ago",
+            f"  as of {formatting.moment(explanation.recorded_at)}, {formatting.since(explanation.recorded_at, now)} ago",
             style="yellow",
         )
 
 
-def _without_tables(said: explanation_pb2.Explanation) -> dict[str, int]:
+def _without_tables(explanation: explanation_pb2.Explanation) -> dict[str, int]:
     """Return the numbers of the reason that no table of the page shows."""
-    told = ("needed.", "free.", "short.", "nodes") if said.missing or said.filtered else ()
-    return {name: number for name, number in said.reason.numbers.items() if not name.startswith(told)}
+    shown = ("needed.", "free.", "short.", "nodes") if explanation.missing or explanation.filtered else ()
+    return {name: number for name, number in explanation.reason.numbers.items() if not name.startswith(shown)}
 
 
-def _tables(said: explanation_pb2.Explanation) -> Iterator[Table]:
-    if said.missing:
+def _tables(explanation: explanation_pb2.Explanation) -> Iterator[Table]:
+    if explanation.missing:
         rows = [
             (
                 resource_label(one.resource),
                 format_amount(one.resource, one.needed),
                 format_amount(one.resource, one.free),
                 format_amount(one.resource, one.needed - one.free),
-                _of(one.nodes, said.nodes),
+                _of(one.nodes, explanation.nodes),
             )
-            for one in said.missing
+            for one in explanation.missing
         ]
         headers = ("RESOURCE", "NEEDED", "FREE", "SHORT", "FREE ON NODES")
         yield table(headers, rows, right=headers[1:])
-    if said.filtered:
+    if explanation.filtered:
         rows = [
-            (_of(one.nodes, said.nodes), constraint_name(one.constraint), one.message)
-            for one in said.filtered
+            (_of(one.nodes, explanation.nodes), constraint_name(one.constraint), one.message)
+            for one in explanation.filtered
         ]
         yield table(("NODES", "EXCLUDED BY", "WHY"), rows, right=("NODES",))
-    if said.roles:
+    if explanation.roles:
         rows = [
             (
                 one.role,
@@ -93,34 +103,34 @@ def _tables(said: explanation_pb2.Explanation) -> Iterator[Table]:
                 str(one.surplus),
                 str(one.can_add),
             )
-            for one in said.roles
+            for one in explanation.roles
         ]
         headers = ("ROLE", "HAS", "MIN", "ASKED", "MAX", "MAY LEAVE", "COULD GAIN NOW")
         yield table(headers, rows, right=headers[1:])
 
 
-def standing(said: explanation_pb2.Explanation, now: float) -> Iterator[tuple[str, str]]:
+def standing(explanation: explanation_pb2.Explanation, now: float) -> Iterator[tuple[str, str]]:
     """Yield queue position and reservations as labels and values."""
-    if said.position:
-        ahead = list(said.ahead[:_AHEAD_NAMED])
-        before = said.position - 1
+    if explanation.position:
+        ahead = list(explanation.ahead[:_AHEAD_NAMED])
+        before = explanation.position - 1
         others = f" and {before - len(ahead)} more" if before > len(ahead) else ""
         after = f", after {', '.join(ahead)}{others}" if ahead else ""
-        yield "Queue", f"{said.queue or '-'}, number {said.position}{after}"
-    elif said.queue:
-        yield "Queue", said.queue
-    if said.HasField("not_before"):
-        yield "Not before", _when(formatting.instant(said.not_before), now)
-    if said.HasField("blocked_by"):
-        yield f"Reserved for {said.blocked_by.name}", _reservation(said.blocked_by, now)
-    if said.HasField("reservation"):
-        yield "Reserved for it", _reservation(said.reservation, now)
-    if said.HasField("expected_start"):
-        start = formatting.instant(said.expected_start)
+        yield "Queue", f"{explanation.queue or '-'}, number {explanation.position}{after}"
+    elif explanation.queue:
+        yield "Queue", explanation.queue
+    if explanation.HasField("not_before"):
+        yield "Not before", _when(formatting.instant(explanation.not_before), now)
+    if explanation.HasField("blocked_by"):
+        yield f"Reserved for {explanation.blocked_by.name}", _reservation(explanation.blocked_by, now)
+    if explanation.HasField("reservation"):
+        yield "Reserved for it", _reservation(explanation.reservation, now)
+    if explanation.HasField("expected_start"):
+        start = formatting.instant(explanation.expected_start)
         when = _when(start, now) if start > now else "at any moment"
-        yield "Expected start", f"{when}, {said.expected_from}"
-    elif said.expected_from:
-        yield "Expected start", said.expected_from
+        yield "Expected start", f"{when}, {explanation.expected_from}"
+    elif explanation.expected_from:
+        yield "Expected start", explanation.expected_from
 
 
 def _reservation(kept: explanation_pb2.Reservation, now: float) -> str:

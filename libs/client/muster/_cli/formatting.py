@@ -235,8 +235,8 @@ def outcome_line(job: job_pb2.Job) -> str:
     begun, ended = instant(job.status.submitted_at), instant(job.status.finished_at)
     took = f" after {duration(ended - begun)}" if begun and ended else ""
     reason = job.status.reason.message or job.status.reason.code
-    told = f": {reason}" if reason and phase is not Phase.SUCCEEDED else ""
-    return f"{name} {verb}{took}{told}"
+    suffix = f": {reason}" if reason and phase is not Phase.SUCCEEDED else ""
+    return f"{name} {verb}{took}{suffix}"
 
 
 def outcome_style(job: job_pb2.Job) -> str:

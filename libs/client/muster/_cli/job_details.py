@@ -33,10 +33,10 @@ _IDENTIFIED = 2
 
 
 def print_sheet(
-    console: Console, job: job_pb2.Job, now: float, said: explanation_pb2.Explanation | None = None
+    console: Console, job: job_pb2.Job, now: float, explanation: explanation_pb2.Explanation | None = None
 ) -> None:
-    """Print the page; ``said`` is the explanation of a waiting job, or None."""
-    header = list(_header(job, now, said))
+    """Print the page; ``explanation`` is the explanation of a waiting job, or None."""
+    header = list(_header(job, now, explanation))
     width = max(len(label) for label, _ in header) + 2
     for label, value in header:
         console.print(Text.assemble((f"{label + ':':<{width}}", "bold"), value), soft_wrap=True)
@@ -109,7 +109,7 @@ def live_view(job: job_pb2.Job, now: float) -> Iterator[RenderableType]:
 
 
 def _header(
-    job: job_pb2.Job, now: float, said: explanation_pb2.Explanation | None
+    job: job_pb2.Job, now: float, explanation: explanation_pb2.Explanation | None
 ) -> Iterator[tuple[str, str | Text]]:
     status = job.status
     yield "Name", job.name or "(not known yet)"
@@ -125,10 +125,10 @@ def _header(
         yield "Built by", f"{job.spec.built_by} ({job.built_by})"
     if job.HasField("spec"):
         yield "Framework", _framework(job.spec)
-        if said is None:
+        if explanation is None:
             yield "Queue", job.status.queue
         else:
-            yield from standing(said, now)
+            yield from standing(explanation, now)
         yield "Replicas", ", ".join(_role(job, role) for role in job.spec.roles)
         if job.spec.HasField("defaults"):
             yield "Defaults", _defaults(job.spec.defaults)
@@ -180,11 +180,11 @@ def _progress(progress: job_pb2.Progress, now: float) -> str:
         f"step {progress.step}",
         *(f"{name} {value}" for name, value in sorted(progress.metrics.items())),
     ]
-    said = f"{', '.join(parts)}, {formatting.age(now - formatting.instant(progress.at))} ago"
+    text = f"{', '.join(parts)}, {formatting.age(now - formatting.instant(progress.at))} ago"
     rates = ", ".join(
         f"{one.steps_per_second:.3g}/s with {_counted(one.workers, 'worker')}" for one in progress.throughput
     )
-    return f"{said}; {rates}" if rates else said
+    return f"{text}; {rates}" if rates else text
 
 
 def _speed_up(speed_up: job_pb2.SpeedUp) -> str:

@@ -9,7 +9,7 @@ import msgspec
 
 from muster_core.events import MANUAL_POLICY, Command, CommandRequested, JobResized
 from muster_core.lifecycle.deadlines import START_TIMEOUT
-from muster_core.lifecycle.job_kinds import NOT_LOOKED_AT, awaits_build
+from muster_core.lifecycle.job_kinds import NOT_EVALUATED, awaits_build
 from muster_core.lifecycle.replicas import terminate_all
 from muster_core.lifecycle.transitions import ACTIVE_PHASES
 from muster_core.models import JobRecord, Phase, Reason, ReplicaState
@@ -124,7 +124,7 @@ def suspend(record: JobRecord, at: int, by: str = "") -> JobRecord:
 
 def resume(record: JobRecord, at: int) -> JobRecord:
     """Return the job in its queue, at its former position."""
-    code = NOT_LOOKED_AT if record.awaited_build else RESUMED
+    code = NOT_EVALUATED if record.awaited_build else RESUMED
     return msgspec.structs.replace(
         record,
         phase=Phase.QUEUED,

@@ -14,16 +14,16 @@ WAITING_FOR_BUILD = "WaitingForBuild"
 BUILD_FAILED = "BuildFailed"
 """The code of a job whose build ended without success, or no longer exists."""
 
-NOT_LOOKED_AT = "Queued"
+NOT_EVALUATED = "Queued"
 """The code of a job that the scheduler has not evaluated yet."""
 
-_BEFORE_ITS_BUILD = frozenset({NOT_LOOKED_AT, WAITING_FOR_BUILD, BUILD_FAILED})
+_AWAITS_BUILD = frozenset({NOT_EVALUATED, WAITING_FOR_BUILD, BUILD_FAILED})
 
 
 def awaits_build(record: JobRecord) -> bool:
     """Return whether the job must wait for its build, according to its own record."""
-    code = record.reason.code if record.reason else NOT_LOOKED_AT
-    return bool(record.built_by) and not record.attempt and code in _BEFORE_ITS_BUILD
+    code = record.reason.code if record.reason else NOT_EVALUATED
+    return bool(record.built_by) and not record.attempt and code in _AWAITS_BUILD
 
 
 def is_build(record: JobRecord) -> bool:

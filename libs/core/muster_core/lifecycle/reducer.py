@@ -24,7 +24,7 @@ from muster_core.lifecycle.commands import (
     without_membership,
 )
 from muster_core.lifecycle.history import with_history
-from muster_core.lifecycle.job_kinds import NOT_LOOKED_AT, awaits_build
+from muster_core.lifecycle.job_kinds import NOT_EVALUATED, awaits_build
 from muster_core.lifecycle.progress import with_progress
 from muster_core.lifecycle.replicas import (
     change_replicas,
@@ -162,7 +162,7 @@ def _validated(record: JobRecord, event: events.JobValidated, at: int) -> JobRec
         job=event.job,
         format=event.job.format,
         built_by=event.built_by,
-        reason=Reason(code=NOT_LOOKED_AT, message="waits for the scheduler's first evaluation"),
+        reason=Reason(code=NOT_EVALUATED, message="waits for the scheduler's first evaluation"),
         validated_at=at,
         queued_at=at,
         waiting_since=at,

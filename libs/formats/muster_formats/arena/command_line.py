@@ -68,7 +68,7 @@ class ArenaCommand:
         cursor = self.at(flag)
         return cursor.location if cursor else self.missing_location(flag.key)
 
-    def tell_of_kubernetes(self, *refused: Flag[str]) -> None:
+    def warn_kubernetes_only(self, *refused: Flag[str]) -> None:
         """Warn about flags that affect Kubernetes only, unless they are in ``refused`` or invalid."""
         names = {name for flag in refused for name in flag.names}
         for location in self.kubernetes:

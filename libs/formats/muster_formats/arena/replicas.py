@@ -45,7 +45,7 @@ def job_of(
     trains = any(role.template.image for role in roles)
     if flags.sync_mode.key in command_line.flags or flags.sync_source.key in command_line.flags:
         warn_about_sync(command_line, "yes" if trains else "")
-    command_line.tell_of_kubernetes(
+    command_line.warn_kubernetes_only(
         *(() if trains else (flags.sync_mode, flags.sync_source, flags.sync_image))
     )
     if (cursor := command_line.at(flags.gang)) and command_line.get(flags.gang) is False:

@@ -264,7 +264,7 @@ class V0Environment:
         """Return the fields given here, and the others from ``other``."""
         given = {one.name: getattr(self, one.name) for one in dataclasses.fields(self)}
         return dataclasses.replace(
-            other, **{name: value for name, value in given.items() if _is_said(name, value)}
+            other, **{name: value for name, value in given.items() if _is_given(name, value)}
         )
 
     @property
@@ -325,7 +325,7 @@ def _acted(section: Section, field: Field[T]) -> T | None:
     return section.get(field) if declared and declared.effect is Effect.SUPPORTED else None
 
 
-def _is_said(name: str, value: object) -> bool:
+def _is_given(name: str, value: object) -> bool:
     if name == "node_affinity":
         return value is not None
     return value not in (None, (), "", {})

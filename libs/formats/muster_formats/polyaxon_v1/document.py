@@ -297,7 +297,7 @@ class _ClusterMembers:
 
     def read(self) -> tuple[Job, ...]:
         """Build the job."""
-        self._tell_of_helpers()
+        self._warn_of_helpers()
         document = self.compiled
         locations = FieldLocations(document.component.cursor.location)
         named = document.at(V1CommonFields.name.key)
@@ -374,7 +374,7 @@ class _ClusterMembers:
             ),
         )
 
-    def _tell_of_helpers(self) -> None:
+    def _warn_of_helpers(self) -> None:
         for section in (self.compiled.operation, self.compiled.component):
             if section is None:
                 continue

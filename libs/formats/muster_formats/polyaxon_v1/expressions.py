@@ -98,7 +98,7 @@ class ExpressionNames:
     ports: tuple[int, ...] = ()
     written: int = 0
     nodes: int = 0
-    _told: bool = field(default=False)
+    _warned: bool = field(default=False)
 
     def resolve(
         self, node: YamlNode, path: str, problems: Problems, *, key: str = "", inside: str = ""
@@ -175,8 +175,8 @@ class ExpressionNames:
         self.written += characters
         if self.written <= MAX_CHARACTERS and self.nodes <= MAX_NODES:
             return node
-        if not self._told:
-            self._told = True
+        if not self._warned:
+            self._warned = True
             place.problems.add(
                 Code.TOO_LARGE, place.location, "the document is too large after its parameters are expanded"
             )

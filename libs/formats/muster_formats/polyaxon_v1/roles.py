@@ -129,13 +129,13 @@ def _means(key: str) -> str:
 class RoleReader:
     """Reads roles and records their source locations.
 
-    The restart policy is ``given`` unless the pod's is Always, else the pod's, else ``unsaid``. ``priorities`` collects
+    The restart policy is ``given`` unless the pod's is Always, else the pod's, else ``default_policy``. ``priorities`` collects
     the priorities of their environments.
     """
 
     pods: PodReader
     locations: FieldLocations
-    unsaid: RestartPolicy
+    default_policy: RestartPolicy
     given: RestartPolicy | None
     priorities: list[int] = field(default_factory=list[int])
 
@@ -178,7 +178,7 @@ class RoleReader:
     def _restart(self, given: PodRestart | None) -> RestartPolicy:
         if self.given is not None and given is not PodRestart.ALWAYS:
             return self.given
-        return RestartPolicy(given.value) if given else self.unsaid
+        return RestartPolicy(given.value) if given else self.default_policy
 
 
 HEAD, SCHEDULER, WORKER = "head", "scheduler", "worker"

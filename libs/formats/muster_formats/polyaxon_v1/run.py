@@ -117,7 +117,7 @@ class RunReader:
         return V1Run(roles=(role,), category=Category.JOBS, priority=_highest(reader))
 
     def _service(self, section: Section) -> V1Run:
-        reader = self._roles(self._pods(), unsaid=RestartPolicy.ALWAYS)
+        reader = self._roles(self._pods(), default_policy=RestartPolicy.ALWAYS)
         numbers = list(dict.fromkeys(section.get(V1ServiceFields.ports) or ()))
         ports = tuple(
             Port(name="http" if index == 0 else f"port-{number}", number=number)
@@ -127,7 +127,7 @@ class RunReader:
         return V1Run(roles=(role,), kind=JobKind.SERVICE, category=Category.JOBS, priority=_highest(reader))
 
     def _cluster(self, section: Section) -> V1Run:
-        reader = ClusterReader(self._roles(self._pods(), unsaid=RestartPolicy.ALWAYS))
+        reader = ClusterReader(self._roles(self._pods(), default_policy=RestartPolicy.ALWAYS))
         roles = reader.ray(section) if section.table is V1RayClusterFields else reader.dask(section)
         return V1Run(
             roles=roles,
@@ -138,8 +138,8 @@ class RunReader:
 
     def _distributed(self, section: Section, shape: _Distributed) -> V1Run:
         pods = self._pods(shape.framework)
-        unsaid = RestartPolicy.ON_FAILURE if self.retries else RestartPolicy.NEVER
-        reader = self._roles(pods, unsaid=unsaid)
+        default_policy = RestartPolicy.ON_FAILURE if self.retries else RestartPolicy.NEVER
+        reader = self._roles(pods, default_policy=default_policy)
         roles = [
             reader.read(one.key.lower(), replica, word=one.key)
             for one in shape.roles
@@ -189,10 +189,10 @@ class RunReader:
         self,
         pods: PodReader,
         *,
-        unsaid: RestartPolicy = RestartPolicy.NEVER,
+        default_policy: RestartPolicy = RestartPolicy.NEVER,
         given: RestartPolicy | None = None,
     ) -> RoleReader:
-        return RoleReader(pods=pods, locations=self.locations, unsaid=unsaid, given=given)
+        return RoleReader(pods=pods, locations=self.locations, default_policy=default_policy, given=given)
 
     def _options(self, section: Section, shape: _Distributed, elastic: Mapping[str, Any]) -> FrameworkOptions:
         options = FrameworkOptions(**elastic)
@@ -216,9 +216,9 @@ def _bounded(worker: Role, section: Section, bounds: Bounds) -> Role:
     low = worker.replicas if bounds.low is None else bounds.low
     high = worker.replicas if bounds.high is None else bounds.high
     replica = section.at(_WORKER)
-    unsaid = replica is not None and V1ReplicaFields.replicas.key not in replica.items()
+    has_no_count = replica is not None and V1ReplicaFields.replicas.key not in replica.items()
     return msgspec.structs.replace(
-        worker, replicas=max(low, 1) if unsaid else worker.replicas, min=low, max=high
+        worker, replicas=max(low, 1) if has_no_count else worker.replicas, min=low, max=high
     )
 
 

@@ -33,31 +33,33 @@ class Rest:
 
     async def get(self, path: str, kind: type[T], **query: str) -> T:
         """Read an object as a ``kind``, one of ``views`` or any other that msgspec decodes to."""
-        return msgspec.json.decode(await self._ask("GET", path, query=query), type=kind)
+        return msgspec.json.decode(await self._request("GET", path, query=query), type=kind)
 
     async def items(self, path: str, kind: type[T], **query: str) -> list[T]:
         """Read a list of objects, each as a ``kind``."""
-        answer = msgspec.json.decode(await self._ask("GET", path, query=query), type=dict[str, msgspec.Raw])
+        answer = msgspec.json.decode(
+            await self._request("GET", path, query=query), type=dict[str, msgspec.Raw]
+        )
         return msgspec.json.decode(answer["items"], type=list[kind])
 
     async def create(self, path: str, content: Mapping[str, object]) -> Named:
         """Create an object in a collection."""
-        return msgspec.json.decode(await self._ask("POST", path, content=content), type=Named)
+        return msgspec.json.decode(await self._request("POST", path, content=content), type=Named)
 
     async def patch(self, path: str, content: Mapping[str, object]) -> Named:
         """Change an object (or its subresource) by a merge patch."""
         kind = "application/merge-patch+json"
-        return msgspec.json.decode(await self._ask("PATCH", path, content=content, kind=kind), type=Named)
+        return msgspec.json.decode(await self._request("PATCH", path, content=content, kind=kind), type=Named)
 
     async def delete(self, path: str, **query: str) -> None:
         """Delete an object, or all of a collection."""
-        await self._ask("DELETE", path, query=query)
+        await self._request("DELETE", path, query=query)
 
     async def text(self, path: str, **query: str) -> str:
         """Read text, such as a log."""
-        return (await self._ask("GET", path, query=query)).decode(errors="replace")
+        return (await self._request("GET", path, query=query)).decode(errors="replace")
 
-    async def _ask(
+    async def _request(
         self,
         method: str,
         path: str,

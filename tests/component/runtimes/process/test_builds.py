@@ -124,7 +124,7 @@ async def test_a_build_that_no_job_holds_is_deleted_with_its_own_job(harness: Ru
     assert builds(harness) == []
 
 
-async def test_forgetting_a_job_that_never_ran_releases_its_build(harness: RuntimeHarness):
+async def test_forget_releases_the_build_of_a_job_that_never_ran(harness: RuntimeHarness):
     runtime = harness.runtime()
     await runtime.retain_build("train", "image")
     await run(harness, runtime, steps(harness, "true"))

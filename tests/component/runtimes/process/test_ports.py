@@ -68,7 +68,7 @@ async def test_an_exhausted_range_raises_an_error(harness: RuntimeHarness):
         await allocated(harness, options=options)
 
 
-async def test_forgetting_a_job_releases_its_ports(harness: RuntimeHarness):
+async def test_forget_releases_the_ports_of_a_job(harness: RuntimeHarness):
     await allocated(harness, "job-1")
     kept = await allocated(harness, "job-10")
     await harness.runtime().forget("job-1")

@@ -80,10 +80,10 @@ def test_without_a_progress_file_the_client_writes_a_log_line() -> None:
     program = "import muster; print(muster.report(1, loss=0.5), muster.report(2), flush=True)"
     environ = {**os.environ, "MUSTER_JOB_ID": RUN.job_id}
     environ.pop("MUSTER_PROGRESS_FILE", None)
-    said = subprocess.run(
+    output = subprocess.run(
         [sys.executable, "-c", program], env=environ, capture_output=True, check=True
     ).stdout
-    line, answers = said.splitlines()
+    line, answers = output.splitlines()
     seen = parse_progress(RUN, line.removeprefix(b"muster-progress: "), changed_at=0)
     assert seen is not None
     assert (seen.step, seen.metrics) == (1, {"loss": "0.5"})

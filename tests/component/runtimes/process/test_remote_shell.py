@@ -97,11 +97,11 @@ async def test_each_replica_has_its_own_directory_for_temporary_files(
     runtime = harness.runtime()
     await asyncio.gather(*(runtime.start(server(harness, worker(index))) for index in (0, 1)))
 
-    told = [await caller.run(f"job-1-worker-{index}", 'mktemp && test -w "$TMPDIR"') for index in (0, 1)]
+    results = [await caller.run(f"job-1-worker-{index}", 'mktemp && test -w "$TMPDIR"') for index in (0, 1)]
 
-    directorys = {Path(out).parent for _, out, _ in told}
-    assert [code for code, _, _ in told] == [0, 0]
-    assert directorys == {harness.directory.replica(worker(index)) / "tmp" for index in (0, 1)}
+    directories = {Path(out).parent for _, out, _ in results}
+    assert [code for code, _, _ in results] == [0, 0]
+    assert directories == {harness.directory.replica(worker(index)) / "tmp" for index in (0, 1)}
 
 
 async def test_arguments_input_stderr_and_exit_code_behave_as_with_ssh(
@@ -236,7 +236,7 @@ async def test_closing_the_connection_ends_the_command(harness: RuntimeHarness, 
             await asyncio.sleep(0.01)
 
 
-async def test_commands_die_with_a_killed_shim(harness: RuntimeHarness, caller: Caller):
+async def test_commands_end_with_a_killed_shim(harness: RuntimeHarness, caller: Caller):
     runtime = harness.runtime()
     await runtime.start(server(harness, worker()))
     call = await caller.call("job-1-worker-0", "echo $$; exec sleep 300")

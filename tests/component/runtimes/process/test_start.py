@@ -81,9 +81,9 @@ async def test_references_in_the_templates_variables_are_expanded_from_earlier_v
 ):
     runtime = harness.runtime()
     own = {"URL": "http://$(MUSTER_PORT)/$$(X)", "LATER": "$(URL)?", "EARLY": "$(LAST)", "LAST": "1"}
-    told = {"MUSTER_PORT": "21000", "POLYAXON_PARAMS": '"$(MUSTER_PORT)"'}
+    given = {"MUSTER_PORT": "21000", "POLYAXON_PARAMS": '"$(MUSTER_PORT)"'}
     launch = harness.launch(
-        worker(), "sh", "-c", 'echo "$URL $LATER $EARLY $POLYAXON_PARAMS"', env=told | own
+        worker(), "sh", "-c", 'echo "$URL $LATER $EARLY $POLYAXON_PARAMS"', env=given | own
     )
     template = msgspec.structs.replace(launch.template, env=own)
     await runtime.start(msgspec.structs.replace(launch, template=template))

@@ -39,7 +39,7 @@ async def test_a_forgotten_job_leaves_nothing(harness: RuntimeHarness):
     assert await anext(changes) == "job-1"
 
 
-async def test_forgetting_an_unknown_job_has_no_effect(harness: RuntimeHarness):
+async def test_forget_of_an_unknown_job_has_no_effect(harness: RuntimeHarness):
     await harness.runtime().forget("job-1")
 
 

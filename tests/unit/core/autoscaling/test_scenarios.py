@@ -65,7 +65,7 @@ def test_scenario_11_workers_beside_the_parameter_server_are_removed_last(
     assert pool.record("b").phase is Phase.RUNNING
 
 
-def test_scenario_12_no_job_shrinks_in_vain(pool: ScaledPool, every: ElasticSettings) -> None:
+def test_no_job_shrinks_without_a_beneficiary(pool: ScaledPool, every: ElasticSettings) -> None:
     pool.settings = every
     _fill(pool)
     pool.submit(pool.job("b", 7, floor=7))

@@ -61,7 +61,7 @@ def test_pytorch_without_a_master_uses_the_first_worker(gang: GangBuilder, index
 
 
 @pytest.mark.parametrize(
-    ("said", "gpu", "each", "world"),
+    ("given", "gpu", "each", "world"),
     [
         ("", 0, "1", "2"),
         ("", 4000, "4", "2"),
@@ -71,9 +71,9 @@ def test_pytorch_without_a_master_uses_the_first_worker(gang: GangBuilder, index
         ("gpu", 8000, "gpu", "2"),
     ],
 )
-def test_pytorch_processes_of_a_node(gang: GangBuilder, said: str, gpu: int, each: str, world: str) -> None:
+def test_pytorch_processes_of_a_node(gang: GangBuilder, given: str, gpu: int, each: str, world: str) -> None:
     role = Role(name="worker", replicas=2, min=2, max=2, template=Template(requests=Resources(gpu=gpu)))
-    job = gang.job(framework=Framework.PYTORCH, roles=(role,), options=FrameworkOptions(processes=said))
+    job = gang.job(framework=Framework.PYTORCH, roles=(role,), options=FrameworkOptions(processes=given))
 
     variables = gang.variables(job, "worker", 1)
 

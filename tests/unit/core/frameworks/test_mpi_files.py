@@ -48,12 +48,12 @@ def test_the_hostfile_has_the_replica_name_of_every_worker(gang: GangBuilder) ->
     assert text(gang.gang(job), job, "hostfile") == "demo-worker-0 slots=1\ndemo-worker-1 slots=1\n"
 
 
-@pytest.mark.parametrize(("said", "gpu", "slots"), [("4", 0, 4), ("", 2000, 2), ("", 500, 1), ("", 0, 1)])
+@pytest.mark.parametrize(("given", "gpu", "slots"), [("4", 0, 4), ("", 2000, 2), ("", 500, 1), ("", 0, 1)])
 def test_slots_are_the_jobs_processes_else_its_gpus_else_one(
-    gang: GangBuilder, said: str, gpu: int, slots: int
+    gang: GangBuilder, given: str, gpu: int, slots: int
 ) -> None:
     role = Role(name="worker", replicas=1, min=1, max=1, template=Template(requests=Resources(gpu=gpu)))
-    job = gang.job(framework=Framework.MPI, roles=(role,), options=FrameworkOptions(processes=said))
+    job = gang.job(framework=Framework.MPI, roles=(role,), options=FrameworkOptions(processes=given))
 
     assert text(gang.gang(job), job, "hostfile") == f"demo-worker-0 slots={slots}\n"
     assert text(gang.gang(job), job, "discover_hosts.sh") == f"#!/bin/sh\necho demo-worker-0:{slots}\n"

@@ -175,12 +175,12 @@ def test_a_deleted_suspended_job_is_ended_first(new_log: NewJobLog) -> None:
     assert [type(one) for one in decide(log.record, log.now)] == [DeleteRecord]
 
 
-@pytest.mark.parametrize(("said", "awaits"), [("WaitingForBuild", True), ("InsufficientResources", False)])
-def test_a_suspension_keeps_the_awaited_build(new_log: NewJobLog, said: str, awaits: bool) -> None:
+@pytest.mark.parametrize(("given", "awaits"), [("WaitingForBuild", True), ("InsufficientResources", False)])
+def test_a_suspension_keeps_the_awaited_build(new_log: NewJobLog, given: str, awaits: bool) -> None:
     log = new_log()
     log.apply(events.JobSubmitted(job_id="j-1", request_id="r"))
     log.apply(events.JobValidated(job=log.job, built_by="j-2"))
-    log.apply(events.JobWaiting(reason=Reason(code=said)))
+    log.apply(events.JobWaiting(reason=Reason(code=given)))
     log.command(Command.SUSPEND)
     log.command(Command.RESUME)
     assert awaits_build(log.record) is awaits

@@ -99,7 +99,7 @@ RICH = pb.Pod(
                 name="plain",
                 state=pb.ContainerState(waiting=pb.ContainerStateWaiting(reason=b"ErrImagePull")),
             ),
-            pb.ContainerStatus(name="unheard", state=pb.ContainerState()),
+            pb.ContainerStatus(name="hidden", state=pb.ContainerState()),
         ],
         init_container_statuses=[
             pb.ContainerStatus(
@@ -168,7 +168,7 @@ RICH_IN_JSON: dict[str, object] = {
                 },
             },
             {"name": "plain", "state": {"waiting": {"reason": "ErrImagePull"}}},
-            {"name": "unheard", "state": {}},
+            {"name": "hidden", "state": {}},
         ],
         "initContainerStatuses": [{"name": "aside", "state": {"running": {"startedAt": AT_IN_JSON}}}],
     },

@@ -113,7 +113,7 @@ async def test_the_result_is_read_although_input_is_written_after_the_server_clo
 
 
 async def test_at_most_two_frames_of_input_are_unread():
-    heard: list[bytes] = []
+    received: list[bytes] = []
     pings: asyncio.Queue[bytes] = asyncio.Queue()
     takes = asyncio.Event()
 
@@ -128,7 +128,7 @@ async def test_at_most_two_frames_of_input_are_unread():
             if message.type is WSMsgType.PING:
                 pings.put_nowait(message.data)
             else:
-                heard.append(message.data)
+                received.append(message.data)
         answering.cancel()
 
     much = b"0123456789abcdef" * 2**14
@@ -137,13 +137,13 @@ async def test_at_most_two_frames_of_input_are_unread():
         receiving = asyncio.create_task(anext(execution.output(), None))
         writing = asyncio.create_task(execution.write(much))
         await asyncio.sleep(4 * SOON_S)
-        assert len(heard) == 2
+        assert len(received) == 2
         takes.set()
         await writing
         await execution.end_input()
-        while heard[-1] != b"\xff\x00":
+        while received[-1] != b"\xff\x00":
             await asyncio.sleep(0.01)
-        assert b"".join(frame[1:] for frame in heard[:-1]) == much
+        assert b"".join(frame[1:] for frame in received[:-1]) == much
         receiving.cancel()
 
 
@@ -188,34 +188,34 @@ async def test_silence_counts_only_after_all_sent_data_is_read():
 
 
 async def test_the_limit_of_unread_input_counts_bytes():
-    heard: list[bytes] = []
+    received: list[bytes] = []
 
     async def script(server: web.WebSocketResponse) -> None:
         async for message in server:
             if message.type is WSMsgType.BINARY:
-                heard.append(message.data)
+                received.append(message.data)
 
     async with websocket_to(script) as opened:
         execution = PodExecSession(opened, has_input=True, in_terminal=False)
         for _ in range(100):
             await execution.write(b"x" * 100)
-        while len(heard) < 100:
+        while len(received) < 100:
             await asyncio.sleep(0.01)
 
 
 async def test_port_connections_send_no_pings_after_data():
-    heard: list[WSMsgType] = []
+    received: list[WSMsgType] = []
 
     async def script(server: web.WebSocketResponse) -> None:
         async for message in server:
-            heard.append(message.type)
+            received.append(message.type)
 
     async with websocket_to(script) as opened:
         for _ in range(3):
             await opened.send(0, b"data")
-        while len(heard) < 3:
+        while len(received) < 3:
             await asyncio.sleep(0.01)
-    assert heard == [WSMsgType.BINARY] * 3
+    assert received == [WSMsgType.BINARY] * 3
 
 
 async def test_a_missing_pong_is_a_lost_connection():
@@ -252,7 +252,7 @@ async def test_pings_of_the_server_are_answered():
 
 
 async def test_no_input_is_sent_to_a_command_without_input():
-    heard: list[object] = []
+    received: list[object] = []
 
     async def script(server: web.WebSocketResponse) -> None:
         await asyncio.sleep(SOON_S)
@@ -260,9 +260,9 @@ async def test_no_input_is_sent_to_a_command_without_input():
         await server.close()
 
     async with websocket_to(script) as opened:
-        opened.send = lambda *sent: heard.append(sent)  # type: ignore[method-assign, assignment, return-value]
+        opened.send = lambda *sent: received.append(sent)  # type: ignore[method-assign, assignment, return-value]
         execution = PodExecSession(opened, has_input=False, in_terminal=False)
         await execution.write(b"")
         await execution.end_input()
         assert [written async for written in execution.output()] == []
-        assert (await execution.ended(), heard) == (ExecResult(127, "no such file or directory"), [])
+        assert (await execution.ended(), received) == (ExecResult(127, "no such file or directory"), [])

@@ -148,10 +148,10 @@ def get(state: State, job: str) -> None:
     """Show one job, by id or by name (the newest of that name)."""
     with state.client() as client:
         found = client.get(job)
-        said = _place(client, found) if state.output == "table" else None
+        explanation = _place(client, found) if state.output == "table" else None
     match state.output:
         case "table":
-            print_sheet(state.out, found, time.time(), said)
+            print_sheet(state.out, found, time.time(), explanation)
         case "name":
             click.echo(found.job_id)
         case _:
@@ -244,11 +244,11 @@ def explain(state: State, job: str) -> None:
     Remedies that "would start now" were verified on the current pool.
     """
     with state.client() as client:
-        said = client.explain(job)
+        explanation = client.explain(job)
     match state.output:
         case "table":
-            print_explanation(state.out, said, time.time())
+            print_explanation(state.out, explanation, time.time())
         case "name":
-            click.echo(said.job_id)
+            click.echo(explanation.job_id)
         case _:
-            emit(said, state.output)
+            emit(explanation, state.output)

@@ -212,7 +212,7 @@ async def _forward(
         port = target.port if local is None else local
         try:
             async with forwarder.listening(address, port) as (host, bound):
-                _tell(state, found.name, target, host, bound)
+                _print_address(state, found.name, target, host, bound)
                 ended = await client.wait(found.job_id)
         except OSError as error:
             raise MusterError(_why_not(error, address, port, target.port)) from None
@@ -220,20 +220,22 @@ async def _forward(
     return 1
 
 
-def _tell(state: State, job: str, target: job_service_pb2.ForwardPortOpened, host: str, bound: int) -> None:
+def _print_address(
+    state: State, job: str, target: job_service_pb2.ForwardPortOpened, host: str, bound: int
+) -> None:
     where = f"[{host}]:{bound}" if ":" in host else f"{host}:{bound}"
     url = f"{target.name}://{where}" if target.name in _SCHEMES else where
     if state.output == "name":
         click.echo(where)
     elif state.for_programs:
-        told = {
+        address = {
             "url": url,
             "address": where,
             "job": job,
             "replica": replica_label(target.replica),
             "port": target.port,
         }
-        click.echo(json.dumps(told))
+        click.echo(json.dumps(address))
     else:
         click.echo(
             f"{url} leads to port {target.port} of {replica_label(target.replica)} of {job}; Ctrl-C ends it"

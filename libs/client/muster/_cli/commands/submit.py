@@ -71,9 +71,8 @@ def submit(
         print_problems(state.err, refused.problems, text=given.text, source_name=given.name)
         state.err.print(f"muster: {given.name} is refused: {counted(refused.problems)}", soft_wrap=True)
         ctx.exit(exit_codes.REFUSED)
-    told = (problem_from_proto(warning) for job in submitted for warning in job.warnings)
     # Problems of the document apply to each of its jobs.
-    warnings = list(dict.fromkeys(told))
+    warnings = list(dict.fromkeys(problem_from_proto(one) for job in submitted for one in job.warnings))
     if warnings:
         print_problems(state.err, warnings, text=given.text, source_name=given.name)
     if not (follow or wait):

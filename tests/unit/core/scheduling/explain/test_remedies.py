@@ -296,7 +296,7 @@ def test_only_the_first_job_of_a_queue_gets_a_reservation(pool: ScenarioPool) ->
     )
 
 
-def test_a_draining_job_says_that_it_waits_for_its_last_attempt(pool: ScenarioPool) -> None:
+def test_a_draining_job_waits_for_its_last_attempt(pool: ScenarioPool) -> None:
     pool.queues(QueueSpec(name="q", preempts_within=True))
     pool.run(pool.job("low", 8, floor=8, queue="q"))
     pool.submit(pool.job("high", 8, floor=8, queue="q", priority=5))

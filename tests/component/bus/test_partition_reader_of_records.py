@@ -1,4 +1,4 @@
-"""A feed that rebuilds from somebody else's records has no durable: it reads the tail of the stream."""
+"""A partition reader that rebuilds from the records of another writer has no durable consumer: it follows the end of the stream."""
 
 import asyncio
 
@@ -11,7 +11,7 @@ from muster_testing.temporary_stream import TemporaryStream
 
 
 class Reader:
-    """Remembers what a feed handled, and in how many batches it came."""
+    """Collects what a reader handled, and in how many batches."""
 
     def __init__(self) -> None:
         self.payloads: list[str] = []

@@ -49,7 +49,7 @@ class Reader:
 
 
 class Ledger:
-    """Makes durable what a feed handled, unless it is ``shut``."""
+    """Makes durable what a reader handled, unless it is ``shut``."""
 
     def __init__(self) -> None:
         self.shut = False
@@ -81,7 +81,9 @@ def numbers(first: int, last: int) -> list[str]:
     return [str(n) for n in range(first, last + 1)]
 
 
-async def test_a_feed_catches_up_and_then_follows(partition: TemporaryStream, background: Background) -> None:
+async def test_a_reader_catches_up_and_then_follows(
+    partition: TemporaryStream, background: Background
+) -> None:
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     await partition.publish(*numbers(1, 5))
     await partition.publish("not mine", topic="b")
@@ -114,7 +116,7 @@ async def test_waiting_on_an_idle_filter_returns_and_on_the_future_does_not(
         await reading.wait_for(foreign.sequence + 1, 0.3)
 
 
-async def test_a_feed_that_returns_goes_on_where_it_was(partition: TemporaryStream) -> None:
+async def test_a_restarted_reader_continues_at_its_position(partition: TemporaryStream) -> None:
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     for first in (1, 11):
         last = await partition.publish(*numbers(first, first + 9))
@@ -212,7 +214,7 @@ async def test_order_holds_when_the_broker_is_killed_in_the_middle(
     assert reader.payloads == numbers(1, 600)
 
 
-async def test_a_feed_is_back_soon_after_the_broker_is(
+async def test_a_reader_recovers_soon_after_the_broker(
     own_partition: TemporaryStream, broker: Broker, background: Background
 ) -> None:
     consumer = await own_partition.consumer("d", ack="all", filters=[f"{own_partition.name}.a"])
@@ -313,7 +315,7 @@ async def test_a_poisonous_message_is_set_aside_and_does_not_block(
     assert (dead_letters[0].stream, dead_letters[0].stream_sequence) == (partition.name, 2)
 
 
-async def test_a_letter_is_replayed_to_the_feed_that_failed_and_to_nobody_else(
+async def test_a_dead_letter_is_replayed_only_to_the_reader_that_failed(
     partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
     readers = {name: Reader() for name in ("one", "two")}
@@ -374,7 +376,7 @@ async def test_an_unavailable_bus_is_no_ones_poison(
     assert handled == [b"1"]
 
 
-async def test_a_feed_waits_for_a_durable_that_is_not_there_yet(
+async def test_a_reader_waits_for_a_missing_durable_consumer(
     partition: TemporaryStream, background: Background
 ) -> None:
     reader = Reader()
@@ -484,7 +486,7 @@ async def test_while_messages_are_many_it_is_settled_now_and_then(
     assert reader.payloads == numbers(1, 500)
 
 
-async def test_a_letter_that_is_replayed_stays_until_what_came_of_it_is_settled(
+async def test_a_replayed_dead_letter_is_deleted_after_the_flush(
     partition: TemporaryStream, background: Background
 ) -> None:
     consumer = await partition.consumer(f"{partition.name}-d", ack="all", filters=[f"{partition.name}.a"])
