@@ -14,7 +14,7 @@ from muster_core.models import Framework, Job, RestartPolicy, Role, RunPolicy, T
 from muster_core.models.problem_codes import Code
 from muster_core.quantities import MAX_SECONDS
 from muster_formats.cursor import Cursor
-from muster_formats.field_types import MAX_INT32, AnyValue, Boolean, Choice, Integer, String
+from muster_formats.field_types import MAX_INT32, Boolean, Choice, Integer, String
 from muster_formats.locations import FieldLocations, JobField
 from muster_formats.pods import (
     JobMetadata,
@@ -29,7 +29,7 @@ from muster_formats.pods import (
 )
 from muster_formats.registry import Format, ReadContext
 from muster_formats.rules import MAX_REPLICAS, apply_rules
-from muster_formats.schema import Field, Nested, Section, Table
+from muster_formats.schema import Field, Nested, Section, Table, ignored, rejected
 
 API_VERSION = "batch/v1"
 KIND = "Job"
@@ -103,44 +103,33 @@ class BatchJobSpecFields(Table):
     )
     suspend = Field("suspend", Boolean(), "Whether the job is suspended from the start.")
     template = Field("template", PodTemplate(BatchTemplateFields), "A PodTemplateSpec.")
-    backoff_per_index = Field(
+    backoff_per_index = rejected(
         "backoffLimitPerIndex",
-        AnyValue(),
         "Failures of one index.",
-        rejected="failures count for the whole job",
+        "failures count for the whole job",
         fix="use backoffLimit",
     )
-    max_failed = Field(
-        "maxFailedIndexes", AnyValue(), "Number of indexes that may fail.", rejected=_ALL_MUST_SUCCEED
-    )
-    success_policy = Field(
+    max_failed = rejected("maxFailedIndexes", "Number of indexes that may fail.", _ALL_MUST_SUCCEED)
+    success_policy = rejected(
         "successPolicy",
-        AnyValue(),
         "Which indexes must succeed.",
-        rejected=_ALL_MUST_SUCCEED,
+        _ALL_MUST_SUCCEED,
         fix="use a framework of the native format, which has a success policy of its own",
     )
-    failure_policy = Field(
+    failure_policy = ignored(
         "podFailurePolicy",
-        AnyValue(),
         "Which failures count.",
-        ignored="every failure counts for backoffLimit; evictions and lost nodes do not",
+        "every failure counts for backoffLimit; evictions and lost nodes do not",
     )
-    replacement = Field(
+    replacement = ignored(
         "podReplacementPolicy",
-        AnyValue(),
         "When a pod is replaced.",
-        ignored="a replica is restarted once the end of the previous one is confirmed",
+        "a replica is restarted once the end of the previous one is confirmed",
     )
-    selector = Field("selector", AnyValue(), "Selector of the pods.", ignored=_OWN_PODS)
-    manual_selector = Field(
-        "manualSelector", AnyValue(), "Whether the user sets selector.", ignored=_OWN_PODS
-    )
-    managed_by = Field(
-        "managedBy",
-        AnyValue(),
-        "Controller of the job.",
-        ignored="Muster manages every job that is submitted to it",
+    selector = ignored("selector", "Selector of the pods.", _OWN_PODS)
+    manual_selector = ignored("manualSelector", "Whether the user sets selector.", _OWN_PODS)
+    managed_by = ignored(
+        "managedBy", "Controller of the job.", "Muster manages every job that is submitted to it"
     )
 
 
@@ -152,7 +141,7 @@ class BatchJobFields(Table):
     kind = Field("kind", String(), "Kind of the document.")
     metadata = Field("metadata", Nested(KubernetesMetadataFields), "Name, namespace, labels and annotations.")
     spec = Field("spec", Nested(BatchJobSpecFields), "Specification of the job.")
-    status = Field("status", AnyValue(), "Status of the job.", ignored="a controller sets it")
+    status = ignored("status", "Status of the job.", "a controller sets it")
 
 
 def read_batch_job(cursor: Cursor, context: ReadContext) -> tuple[Job, ...]:

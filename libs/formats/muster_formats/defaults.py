@@ -29,7 +29,7 @@ from muster_formats.pods import (
     write_toleration,
 )
 from muster_formats.problems import Problems, shown
-from muster_formats.schema import Field, Nested, Section, Table
+from muster_formats.schema import Field, Nested, Section, Table, ignored
 from muster_formats.source import read_source, yaml_text
 
 KIND = "Defaults"
@@ -88,10 +88,10 @@ class _DefaultsKind(enum.StrEnum):
 class _OtherCategoryFields(Table):
     """Categories of the platform itself, and tensorboards."""
 
-    core = Field("core", AnyValue(), "The platform.", ignored=_DEPLOYMENT)
-    dependencies = Field("dependencies", AnyValue(), "Dependencies of the platform.", ignored=_DEPLOYMENT)
-    daemon = Field("resourcesDaemon", AnyValue(), "The platform's daemon.", ignored=_DEPLOYMENT)
-    tensorboards = Field("tensorboards", AnyValue(), "Tensorboards.", ignored=_TENSORBOARDS)
+    core = ignored("core", "The platform.", _DEPLOYMENT)
+    dependencies = ignored("dependencies", "Dependencies of the platform.", _DEPLOYMENT)
+    daemon = ignored("resourcesDaemon", "The platform's daemon.", _DEPLOYMENT)
+    tensorboards = ignored("tensorboards", "Tensorboards.", _TENSORBOARDS)
 
 
 class NodeSelectorsFields(_OtherCategoryFields):
@@ -126,9 +126,9 @@ class PolyaxonConfigFields(Table):
     node_selector = Field("nodeSelector", Nested(NodeSelectorsFields), "Older name of nodeSelectors.")
     tolerations = Field("tolerations", Nested(TolerationsFields), "Tolerations by category.")
     affinity = Field("affinity", Nested(AffinitiesFields), "Affinities by category.")
-    postgresql = Field("postgresql", AnyValue(), "The platform's database.", ignored=_DEPLOYMENT)
-    rabbitmq = Field("rabbitmq", AnyValue(), "The platform's message broker.", ignored=_DEPLOYMENT)
-    redis = Field("redis", AnyValue(), "The platform's cache.", ignored=_DEPLOYMENT)
+    postgresql = ignored("postgresql", "The platform's database.", _DEPLOYMENT)
+    rabbitmq = ignored("rabbitmq", "The platform's message broker.", _DEPLOYMENT)
+    redis = ignored("redis", "The platform's cache.", _DEPLOYMENT)
 
 
 class CategoryFields(Table):
@@ -153,9 +153,7 @@ class DefaultsFields(Table):
     required = ("apiVersion", "kind", "spec")
     api_version = Field("apiVersion", Choice(ApiVersion), "Version of the format.")
     kind = Field("kind", Choice(_DefaultsKind), "Kind of the document.")
-    metadata = Field(
-        "metadata", AnyValue(), "Name.", ignored="there is one set of defaults, which has no name"
-    )
+    metadata = ignored("metadata", "Name.", "there is one set of defaults, which has no name")
     spec = Field("spec", Nested(DefaultsSpecFields), "Defaults by category.")
 
 

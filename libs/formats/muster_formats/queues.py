@@ -36,7 +36,7 @@ from muster_formats.nodes import JsonObject
 from muster_formats.pods import to_limits, to_resources
 from muster_formats.problems import Problems, SourceLocation, shown
 from muster_formats.rules import MAX_REPLICAS
-from muster_formats.schema import Field, Nested, Section, Table
+from muster_formats.schema import Field, Nested, Section, Table, ignored
 from muster_formats.source import read_source, yaml_text
 
 KIND = "Queue"
@@ -72,8 +72,8 @@ class QueueMetadataFields(Table):
 
     required = ("name",)
     name = Field("name", String(DNS_1123), "The queue's name, a DNS label.")
-    labels = Field("labels", AnyValue(), "Labels.", ignored=_NO_LABELS)
-    annotations = Field("annotations", AnyValue(), "Annotations.", ignored=_NO_LABELS)
+    labels = ignored("labels", "Labels.", _NO_LABELS)
+    annotations = ignored("annotations", "Annotations.", _NO_LABELS)
 
 
 class QueueElasticFields(Table):

@@ -13,7 +13,7 @@ from typing import ClassVar, Generic, TypeVar, cast
 
 from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
-from muster_formats.field_types import FieldType
+from muster_formats.field_types import AnyValue, FieldType
 from muster_formats.names import NameRule
 from muster_formats.nodes import JsonObject
 
@@ -58,6 +58,16 @@ class Field(Generic[T]):
         if self.partly:
             return Effect.PARTLY
         return Effect.KUBERNETES if self.kubernetes else Effect.SUPPORTED
+
+
+def ignored(key: str, doc: str, reason: str) -> Field[object]:
+    """Return a field without effect, of any value."""
+    return Field(key, AnyValue(), doc, ignored=reason)
+
+
+def rejected(key: str, doc: str, reason: str, *, fix: str = "") -> Field[object]:
+    """Return a field that is not supported, of any value."""
+    return Field(key, AnyValue(), doc, rejected=reason, fix=fix)
 
 
 class Table:

@@ -9,7 +9,6 @@ from muster_core.models import CleanPodPolicy, RestartPolicy
 from muster_core.quantities import MAX_SECONDS
 from muster_formats.field_types import (
     MAX_INT32,
-    AnyValue,
     Boolean,
     Choice,
     Integer,
@@ -21,7 +20,7 @@ from muster_formats.names import QUEUE
 from muster_formats.native import Processes, RendezvousBackend
 from muster_formats.pods import KubernetesMetadataFields, PodTemplate
 from muster_formats.rules import MAX_REPLICAS
-from muster_formats.schema import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table, ignored
 
 
 class SchedulingPolicyFields(Table):
@@ -29,17 +28,11 @@ class SchedulingPolicyFields(Table):
 
     min_available = Field("minAvailable", Integer(1, MAX_REPLICAS), "Fewest replicas of all types together.")
     queue = Field("queue", String(QUEUE), "Queue of the job.")
-    min_resources = Field(
-        "minResources",
-        AnyValue(),
-        "Resources of the gang.",
-        ignored="Muster adds up the replicas' requests",
-    )
-    priority_class = Field(
+    min_resources = ignored("minResources", "Resources of the gang.", "Muster adds up the replicas' requests")
+    priority_class = ignored(
         "priorityClass",
-        AnyValue(),
         "Priority by name.",
-        ignored="Muster has no priority classes; set a priority in the native format",
+        "Muster has no priority classes; set a priority in the native format",
     )
     schedule_timeout = Field(
         "scheduleTimeoutSeconds", Integer(0, MAX_SECONDS), "Longest wait for the start (queueDeadline)."
@@ -65,11 +58,8 @@ class RunPolicyFields(Table):
     )
     scheduling = Field("schedulingPolicy", Nested(SchedulingPolicyFields), "Gang scheduling.")
     suspend = Field("suspend", Boolean(), "Whether the job is suspended from the start.")
-    managed_by = Field(
-        "managedBy",
-        AnyValue(),
-        "Controller of the job.",
-        ignored="Muster manages every job that is submitted to it",
+    managed_by = ignored(
+        "managedBy", "Controller of the job.", "Muster manages every job that is submitted to it"
     )
 
 
@@ -93,11 +83,8 @@ class ElasticPolicyFields(Table):
     max_restarts = Field(
         "maxRestarts", Integer(0, MAX_INT32), "Restarts of a worker group within one replica."
     )
-    metrics = Field(
-        "metrics",
-        AnyValue(),
-        "Metrics to scale by.",
-        ignored="the queue's elastic policy decides when the job grows",
+    metrics = ignored(
+        "metrics", "Metrics to scale by.", "the queue's elastic policy decides when the job grows"
     )
 
 
@@ -127,4 +114,4 @@ class KubeflowFields(Table):
     api_version = Field("apiVersion", String(), "Version of the kind.")
     kind = Field("kind", String(), "Kind of the document.")
     metadata = Field("metadata", Nested(KubernetesMetadataFields), "Name, namespace, labels and annotations.")
-    status = Field("status", AnyValue(), "Status of the job.", ignored="an operator sets it")
+    status = ignored("status", "Status of the job.", "an operator sets it")

@@ -13,7 +13,7 @@ from muster_core.models import (
     SuccessPolicy,
 )
 from muster_core.models.problem_codes import Code
-from muster_formats.field_types import AnyValue, Boolean, Choice, Integer, MapOf, String
+from muster_formats.field_types import Boolean, Choice, Integer, MapOf, String
 from muster_formats.kubeflow.fields import (
     ElasticPolicyFields,
     ReplicaSpecFields,
@@ -31,7 +31,7 @@ from muster_formats.locations import FieldLocations, JobField
 from muster_formats.names import DNS_1123
 from muster_formats.native import Processes
 from muster_formats.rules import MAX_PROCESSES, MAX_REPLICAS
-from muster_formats.schema import Field, Nested, Section, Table
+from muster_formats.schema import Field, Nested, Section, Table, ignored
 
 V2BETA1 = "kubeflow.org/v2beta1"
 """The version of the MPI operator's MPIJob."""
@@ -111,18 +111,14 @@ class MPIJobSpecFields(CommonMPIJobSpecFields):
 class MPIJobV2SpecFields(CommonMPIJobSpecFields):
     """``spec`` of the MPI operator's MPIJob."""
 
-    key_path = Field("sshAuthMountPath", AnyValue(), "Directory of ssh keys.", ignored=_RSH)
-    implementation = Field(
+    key_path = ignored("sshAuthMountPath", "Directory of ssh keys.", _RSH)
+    implementation = ignored(
         "mpiImplementation",
-        AnyValue(),
         "OpenMPI, Intel or MPICH.",
-        ignored="the launcher's environment is for Open MPI and for Intel MPI",
+        "the launcher's environment is for Open MPI and for Intel MPI",
     )
-    creation = Field(
-        "launcherCreationPolicy",
-        AnyValue(),
-        "When the launcher starts.",
-        ignored="the launcher starts when every worker runs",
+    creation = ignored(
+        "launcherCreationPolicy", "When the launcher starts.", "the launcher starts when every worker runs"
     )
     launcher_as_worker = Field(
         "runLauncherAsWorker",
@@ -160,11 +156,8 @@ class JAXJobSpecFields(Table):
 class MXReplicaSpecFields(ReplicaSpecFields):
     """A replica spec of an MXJob."""
 
-    label = Field(
-        "label",
-        AnyValue(),
-        "Device, in early samples.",
-        ignored="the template's annotation tuner-server-key is used",
+    label = ignored(
+        "label", "Device, in early samples.", "the template's annotation tuner-server-key is used"
     )
 
 

@@ -23,7 +23,7 @@ from muster_formats.pods.scheduling import (
     PodAffinityFields,
     TopologySpreadFields,
 )
-from muster_formats.schema import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table, ignored, rejected
 
 _NODE_AFFINITY_ONLY = "only node affinity is supported here; a whole pod template supports pod affinity"
 _GANG = "Muster places the gang as a whole; set placement.strategy: spread to spread it"
@@ -68,8 +68,8 @@ class AffinityFields(Table):
     """``affinity`` where only node affinity is supported."""
 
     node = Field("nodeAffinity", NODE_AFFINITY, "Nodes that are required or preferred.")
-    pod = Field("podAffinity", AnyValue(), "Pods to be close to.", ignored=_NODE_AFFINITY_ONLY)
-    anti = Field("podAntiAffinity", AnyValue(), "Pods to be apart from.", ignored=_NODE_AFFINITY_ONLY)
+    pod = ignored("podAffinity", "Pods to be close to.", _NODE_AFFINITY_ONLY)
+    anti = ignored("podAntiAffinity", "Pods to be apart from.", _NODE_AFFINITY_ONLY)
 
 
 class PodSpecAffinityFields(AffinityFields):
@@ -99,48 +99,29 @@ class PodSpecFields(Table):
         Integer(0, MAX_SECONDS),
         "Seconds between SIGTERM and SIGKILL; 30 by default.",
     )
-    scheduler_name = Field(
-        "schedulerName", AnyValue(), "Scheduler of the pod.", ignored="Muster places the replicas"
-    )
-    node_name = Field(
+    scheduler_name = ignored("schedulerName", "Scheduler of the pod.", "Muster places the replicas")
+    node_name = ignored(
         "nodeName",
-        AnyValue(),
         "Node of the pod.",
-        ignored="Muster chooses the node; use a nodeSelector on kubernetes.io/hostname",
+        "Muster chooses the node; use a nodeSelector on kubernetes.io/hostname",
     )
-    pod_restart_policy = Field(
-        "restartPolicy",
-        AnyValue(),
-        "When containers are restarted.",
-        ignored="the role's restartPolicy decides",
+    pod_restart_policy = ignored(
+        "restartPolicy", "When containers are restarted.", "the role's restartPolicy decides"
     )
-    scheduling_gates = Field(
-        "schedulingGates", AnyValue(), "What delays the pod.", ignored="Muster decides when a replica starts"
+    scheduling_gates = ignored(
+        "schedulingGates", "What delays the pod.", "Muster decides when a replica starts"
     )
-    scheduling_group = Field("schedulingGroup", AnyValue(), "Gang of the pod.", ignored=_GANG)
-    workload = Field("workloadRef", AnyValue(), "Gang of the pod.", ignored=_GANG)
+    scheduling_group = ignored("schedulingGroup", "Gang of the pod.", _GANG)
+    workload = ignored("workloadRef", "Gang of the pod.", _GANG)
     spread = Field("topologySpreadConstraints", ListOf(Nested(TopologySpreadFields)), "How pods are spread.")
-    priority_class = Field(
-        "priorityClassName", AnyValue(), "Priority by name.", ignored="the job's priority decides"
+    priority_class = ignored("priorityClassName", "Priority by name.", "the job's priority decides")
+    priority = ignored("priority", "Priority of the pod.", "the job's priority decides")
+    preemption = ignored(
+        "preemptionPolicy", "Whether the pod may preempt.", "the job's queue decides about preemption"
     )
-    priority = Field("priority", AnyValue(), "Priority of the pod.", ignored="the job's priority decides")
-    preemption = Field(
-        "preemptionPolicy",
-        AnyValue(),
-        "Whether the pod may preempt.",
-        ignored="the job's queue decides about preemption",
-    )
-    deadline = Field(
-        "activeDeadlineSeconds",
-        AnyValue(),
-        "Longest run time of the pod.",
-        ignored="the job's deadline decides",
-    )
-    ephemeral = Field(
-        "ephemeralContainers",
-        AnyValue(),
-        "Containers for debugging.",
-        rejected="they can be added only to a running pod",
+    deadline = ignored("activeDeadlineSeconds", "Longest run time of the pod.", "the job's deadline decides")
+    ephemeral = rejected(
+        "ephemeralContainers", "Containers for debugging.", "they can be added only to a running pod"
     )
     token = Field("automountServiceAccountToken", AnyValue(), "Whether a token is mounted.", kubernetes=True)
     dns_config = Field("dnsConfig", AnyValue(), "DNS settings.", kubernetes=True)
@@ -156,9 +137,7 @@ class PodSpecFields(Table):
     pull_secrets = Field("imagePullSecrets", AnyValue(), "Secrets to pull images with.", kubernetes=True)
     os = Field("os", AnyValue(), "Operating system of the nodes.", kubernetes=True)
     readiness_gates = Field("readinessGates", AnyValue(), "Further conditions of readiness.", kubernetes=True)
-    resource_claims = Field(
-        "resourceClaims", AnyValue(), "Devices (DRA).", rejected=CLAIMS_REJECTED, fix=CLAIMS_FIX
-    )
+    resource_claims = rejected("resourceClaims", "Devices (DRA).", CLAIMS_REJECTED, fix=CLAIMS_FIX)
     runtime_class = Field("runtimeClassName", AnyValue(), "Container runtime.", kubernetes=True)
     security = Field("securityContext", AnyValue(), "Users and groups.", kubernetes=True)
     account = Field("serviceAccount", AnyValue(), "Service account, by its old field.", kubernetes=True)

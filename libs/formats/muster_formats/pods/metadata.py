@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from muster_formats.field_types import AnyValue, MapOf, String
+from muster_formats.field_types import MapOf, String
 from muster_formats.names import DNS_1035, DNS_1123, LABEL_KEY, LABEL_VALUE
-from muster_formats.schema import Field, Section, Table
+from muster_formats.schema import Field, Section, Table, ignored
 
 LABELS = MapOf(LABEL_KEY, String(LABEL_VALUE))
 ANNOTATIONS = MapOf(LABEL_KEY, String())
@@ -18,18 +18,16 @@ _REPLICA_NAMES = "Muster names the replicas"
 class ServerMetadataFields(Table):
     """Metadata that an API server sets."""
 
-    creation = Field("creationTimestamp", AnyValue(), "Time of creation.", ignored=_SERVER)
-    deletion_grace = Field(
-        "deletionGracePeriodSeconds", AnyValue(), "Grace period of a deletion.", ignored=_SERVER
-    )
-    deletion = Field("deletionTimestamp", AnyValue(), "Time of deletion.", ignored=_SERVER)
-    finalizers = Field("finalizers", AnyValue(), "What delays a deletion.", ignored=_SERVER)
-    generation = Field("generation", AnyValue(), "Counter of changes.", ignored=_SERVER)
-    managed_fields = Field("managedFields", AnyValue(), "Writers of the fields.", ignored=_SERVER)
-    owners = Field("ownerReferences", AnyValue(), "Owners of the object.", ignored=_SERVER)
-    version = Field("resourceVersion", AnyValue(), "Version of the object.", ignored=_SERVER)
-    self_link = Field("selfLink", AnyValue(), "Address of the object in old API servers.", ignored=_SERVER)
-    uid = Field("uid", AnyValue(), "Unique identifier.", ignored=_SERVER)
+    creation = ignored("creationTimestamp", "Time of creation.", _SERVER)
+    deletion_grace = ignored("deletionGracePeriodSeconds", "Grace period of a deletion.", _SERVER)
+    deletion = ignored("deletionTimestamp", "Time of deletion.", _SERVER)
+    finalizers = ignored("finalizers", "What delays a deletion.", _SERVER)
+    generation = ignored("generation", "Counter of changes.", _SERVER)
+    managed_fields = ignored("managedFields", "Writers of the fields.", _SERVER)
+    owners = ignored("ownerReferences", "Owners of the object.", _SERVER)
+    version = ignored("resourceVersion", "Version of the object.", _SERVER)
+    self_link = ignored("selfLink", "Address of the object in old API servers.", _SERVER)
+    uid = ignored("uid", "Unique identifier.", _SERVER)
 
 
 class TemplateMetadataFields(ServerMetadataFields):
@@ -39,11 +37,9 @@ class TemplateMetadataFields(ServerMetadataFields):
     annotations = Field(
         "annotations", ANNOTATIONS, "Annotations of the replicas; KubeShare's request a share of a GPU."
     )
-    name = Field("name", AnyValue(), "Name of the pod.", ignored=_REPLICA_NAMES)
-    generate_name = Field("generateName", AnyValue(), "Prefix of a generated name.", ignored=_REPLICA_NAMES)
-    namespace = Field(
-        "namespace", AnyValue(), "Namespace of the pod.", ignored="replicas are in the job's namespace"
-    )
+    name = ignored("name", "Name of the pod.", _REPLICA_NAMES)
+    generate_name = ignored("generateName", "Prefix of a generated name.", _REPLICA_NAMES)
+    namespace = ignored("namespace", "Namespace of the pod.", "replicas are in the job's namespace")
 
 
 class MetadataFields(Table):
@@ -61,11 +57,8 @@ class MetadataFields(Table):
 class KubernetesMetadataFields(MetadataFields, ServerMetadataFields):
     """``metadata`` of a job as an API server returns it."""
 
-    generate_name = Field(
-        "generateName",
-        AnyValue(),
-        "Prefix of a generated name.",
-        ignored="Muster does not generate names; set name",
+    generate_name = ignored(
+        "generateName", "Prefix of a generated name.", "Muster does not generate names; set name"
     )
 
 

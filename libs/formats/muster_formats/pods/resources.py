@@ -13,12 +13,12 @@ from muster_core.models import GPU_MILLI, ResourceLimits, Resources
 from muster_core.models.problem_codes import Code
 from muster_core.quantities import MAX_AMOUNT, QuantityError, parse_bytes, parse_cpu, parse_quantity
 from muster_formats.cursor import Cursor, nearest
-from muster_formats.field_types import AnyValue, MapOf, Quantity
+from muster_formats.field_types import MapOf, Quantity
 from muster_formats.names import RESOURCE_NAME
 from muster_formats.nodes import JsonObject
 from muster_formats.pods.metadata import TemplateMetadataFields
 from muster_formats.problems import shown
-from muster_formats.schema import Field, Section, Table
+from muster_formats.schema import Field, Section, Table, rejected
 
 GPU_NAMES = frozenset({"nvidia.com/gpu", "amd.com/gpu"})
 """Extended resources that are whole GPUs."""
@@ -95,7 +95,7 @@ class ResourceRequirementsFields(Table):
 
     requests = Field("requests", ResourceList(), "Amounts that are reserved; by default the limits.")
     limits = Field("limits", ResourceList(), "Amounts that may be used at most.")
-    claims = Field("claims", AnyValue(), "Devices (DRA).", rejected=CLAIMS_REJECTED, fix=CLAIMS_FIX)
+    claims = rejected("claims", "Devices (DRA).", CLAIMS_REJECTED, fix=CLAIMS_FIX)
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from muster_formats.field_types import AnyValue, Choice, FieldType, Integer, Lis
 from muster_formats.names import DNS_1123, LABEL_KEY, LABEL_VALUE, VARIABLE
 from muster_formats.nodes import JsonObject
 from muster_formats.problems import shown
-from muster_formats.schema import Field, Nested, Section, Table
+from muster_formats.schema import Field, Nested, Section, Table, ignored, rejected
 
 _WHOLE_TEMPLATE = "only a whole pod template supports it"
 _REVISION_LABELS = "the labels of a revision are unknown before a pod exists"
@@ -81,11 +81,9 @@ class PortFields(Table):
     required = ("containerPort",)
     name = Field("name", String(DNS_1123), "Name of the port.")
     number = Field("containerPort", Integer(1, 65535), "Number of the port that the program listens on.")
-    protocol = Field(
-        "protocol", AnyValue(), "TCP, UDP or SCTP.", ignored="the program decides which protocol it uses"
-    )
-    host_port = Field("hostPort", AnyValue(), "Port of the node.", ignored=_WHOLE_TEMPLATE)
-    host_ip = Field("hostIP", AnyValue(), "Address of the node.", ignored=_WHOLE_TEMPLATE)
+    protocol = ignored("protocol", "TCP, UDP or SCTP.", "the program decides which protocol it uses")
+    host_port = ignored("hostPort", "Port of the node.", _WHOLE_TEMPLATE)
+    host_ip = ignored("hostIP", "Address of the node.", _WHOLE_TEMPLATE)
 
 
 class PodPortFields(PortFields):
@@ -172,8 +170,8 @@ class LabelSelectorFields(Table):
 class NamespaceSelectorFields(Table):
     """A selector of namespaces; only the empty one, which selects all, is supported."""
 
-    labels = Field("matchLabels", AnyValue(), "Labels of namespaces.", rejected=_NAMESPACE_LABELS)
-    expressions = Field("matchExpressions", AnyValue(), "On namespace labels.", rejected=_NAMESPACE_LABELS)
+    labels = rejected("matchLabels", "Labels of namespaces.", _NAMESPACE_LABELS)
+    expressions = rejected("matchExpressions", "On namespace labels.", _NAMESPACE_LABELS)
 
 
 class PodAffinityTermFields(Table):
@@ -190,16 +188,8 @@ class PodAffinityTermFields(Table):
     every_namespace = Field(
         "namespaceSelector", Nested(NamespaceSelectorFields), "{} selects the pods of every namespace."
     )
-    match = Field(
-        "matchLabelKeys", AnyValue(), "Own labels to match.", rejected=_REVISION_LABELS, fix=_REVISION_FIX
-    )
-    mismatch = Field(
-        "mismatchLabelKeys",
-        AnyValue(),
-        "Own labels not to match.",
-        rejected=_REVISION_LABELS,
-        fix=_REVISION_FIX,
-    )
+    match = rejected("matchLabelKeys", "Own labels to match.", _REVISION_LABELS, fix=_REVISION_FIX)
+    mismatch = rejected("mismatchLabelKeys", "Own labels not to match.", _REVISION_LABELS, fix=_REVISION_FIX)
 
 
 class PreferredPodTermFields(Table):
@@ -234,11 +224,9 @@ class TopologySpreadFields(Table):
     unsatisfiable = Field("whenUnsatisfiable", Choice(_Unsatisfiable), "Whether the constraint must hold.")
     selector = Field("labelSelector", Nested(LabelSelectorFields), "The pods that count; none without it.")
     domains = Field("minDomains", Integer(1), "The least number of domains; 1 by default.")
-    affinity = Field("nodeAffinityPolicy", AnyValue(), "Which nodes count.", rejected=_NODE_POLICY)
-    taints = Field("nodeTaintsPolicy", AnyValue(), "Which nodes count.", rejected=_NODE_POLICY)
-    match = Field(
-        "matchLabelKeys", AnyValue(), "Own labels to match.", rejected=_REVISION_LABELS, fix=_REVISION_FIX
-    )
+    affinity = rejected("nodeAffinityPolicy", "Which nodes count.", _NODE_POLICY)
+    taints = rejected("nodeTaintsPolicy", "Which nodes count.", _NODE_POLICY)
+    match = rejected("matchLabelKeys", "Own labels to match.", _REVISION_LABELS, fix=_REVISION_FIX)
 
 
 TOLERATIONS = ListOf(Nested(TolerationFields))

@@ -14,7 +14,7 @@ from typing import TypeVar
 from muster_core.models import GPU_MILLI, Resources, RestartPolicy, Template, Toleration
 from muster_core.models.problem_codes import Code
 from muster_core.quantities import MAX_SECONDS, format_bytes, format_cpu
-from muster_formats.field_types import AnyValue, Choice, Integer, ListOf, RawMapping, String
+from muster_formats.field_types import Choice, Integer, ListOf, RawMapping, String
 from muster_formats.names import JsonObject
 from muster_formats.nodes import Json
 from muster_formats.pods import (
@@ -35,7 +35,7 @@ from muster_formats.polyaxon_v0.field_types import (
     read_resources,
 )
 from muster_formats.rules import MAX_REPLICAS
-from muster_formats.schema import Effect, Field, Nested, Section, Table
+from muster_formats.schema import Effect, Field, Nested, Section, Table, ignored, rejected
 
 _MAX_INT32 = 2**31 - 1
 _RESTARTS = Integer(0, _MAX_INT32)
@@ -96,18 +96,15 @@ class V0EnvFields(Table):
         kubernetes=True,
     )
     security_context = Field("security_context", RawMapping(), "The pod's security context.", kubernetes=True)
-    outputs = Field(
-        "outputs",
-        AnyValue(),
-        "Outputs of other runs.",
-        ignored="an experiment manager stores the outputs of other runs",
+    outputs = ignored(
+        "outputs", "Outputs of other runs.", "an experiment manager stores the outputs of other runs"
     )
 
 
 class V0JobEnvFields(V0EnvFields):
     """``environment`` of the job; in an experiment it applies to the master only."""
 
-    index = Field("index", AnyValue(), "Which replica.", ignored="there is one master")
+    index = ignored("index", "Which replica.", "there is one master")
     max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.")
     max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.")
     restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When the replica restarts.")
@@ -118,15 +115,13 @@ class V0JobEnvFields(V0EnvFields):
 class V0RoleEnvFields(V0EnvFields):
     """``default_worker`` or ``default_ps``: the defaults of a role's replicas."""
 
-    index = Field("index", AnyValue(), "Which replica.", ignored="it applies to every replica of the role")
+    index = ignored("index", "Which replica.", "it applies to every replica of the role")
     max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.")
     max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.")
     restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When a replica restarts.")
     ttl = Field("ttl", _SECONDS, "Seconds until removal.", ignored=_JOB_S)
     timeout = Field("timeout", _SECONDS, "Seconds of run time.", ignored=_JOB_S)
-    config = Field(
-        "config", AnyValue(), "A TensorFlow session.", ignored="the program configures its session"
-    )
+    config = ignored("config", "A TensorFlow session.", "the program configures its session")
 
 
 class V0ReplicaEnvFields(V0RoleEnvFields):
@@ -161,11 +156,10 @@ class V0SideFields(Table):
         ListOf(Nested(V0ReplicaResourceFields)),
         "A spelling of worker[].resources in published documents.",
     )
-    default_worker_resources = Field(
+    default_worker_resources = rejected(
         "default_worker_resources",
-        AnyValue(),
         "Resources of workers, in the oldest documents.",
-        rejected="default_worker replaces it",
+        "default_worker replaces it",
         fix="write default_worker: {resources: ...}",
     )
     default_ps = Field("default_ps", Nested(V0RoleEnvFields), "Defaults of the parameter servers.")
@@ -178,11 +172,10 @@ class V0SideFields(Table):
         ListOf(Nested(V0ReplicaResourceFields)),
         "A spelling of ps[].resources in published documents.",
     )
-    default_ps_resources = Field(
+    default_ps_resources = rejected(
         "default_ps_resources",
-        AnyValue(),
         "Resources of parameter servers, in the oldest documents.",
-        rejected="default_ps replaces it",
+        "default_ps replaces it",
         fix="write default_ps: {resources: ...}",
     )
 
@@ -197,15 +190,8 @@ class V0ReplicasFields(V0SideFields):
 class V0OlderReplicasFields(V0ReplicasFields):
     """``environment.tensorflow``, ``horovod``, ``mxnet`` and ``pytorch``."""
 
-    delay = Field(
-        "delay_workers_by_global_step",
-        AnyValue(),
-        "Starts workers late.",
-        ignored="the gang starts as a whole",
-    )
-    run_config = Field(
-        "run_config", AnyValue(), "A TensorFlow run.", ignored="the program configures its run"
-    )
+    delay = ignored("delay_workers_by_global_step", "Starts workers late.", "the gang starts as a whole")
+    run_config = ignored("run_config", "A TensorFlow run.", "the program configures its run")
 
 
 class V0ExperimentEnvFields(V0JobEnvFields, V0SideFields):
@@ -225,12 +211,8 @@ class V0ExperimentEnvFields(V0JobEnvFields, V0SideFields):
 class V0LoneEnvFields(V0JobEnvFields):
     """``environment`` of a job, notebook, tensorboard or build."""
 
-    replicas = Field(
-        "replicas",
-        AnyValue(),
-        "Replicas.",
-        rejected=_ONE_REPLICA,
-        fix="write kind: experiment, which may have more",
+    replicas = rejected(
+        "replicas", "Replicas.", _ONE_REPLICA, fix="write kind: experiment, which may have more"
     )
 
 

@@ -11,7 +11,7 @@ from muster_formats.polyaxon_v0.field_types import (
     Commands,
     Pairs,
 )
-from muster_formats.schema import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table, ignored, rejected
 
 VERSION = "1"
 NAME = "polyaxon-0"
@@ -64,33 +64,19 @@ class V0RunFields(Table):
 
     required = ("cmd",)
     cmd = Field("cmd", Commands(), "A bash command line, or several, joined with &&.")
-    image = Field(
-        "image", AnyValue(), "The image, in the oldest documents.", rejected=_BUILT, fix=_UNDER_BUILD
-    )
-    build_steps = Field(
-        "build_steps",
-        AnyValue(),
-        "Build steps, in the oldest documents.",
-        rejected=_BUILT,
-        fix=_UNDER_BUILD,
-    )
-    env_vars = Field(
-        "env_vars",
-        AnyValue(),
-        "Variables of the image, in the oldest documents.",
-        rejected=_BUILT,
-        fix=_UNDER_BUILD,
+    image = rejected("image", "The image, in the oldest documents.", _BUILT, fix=_UNDER_BUILD)
+    build_steps = rejected("build_steps", "Build steps, in the oldest documents.", _BUILT, fix=_UNDER_BUILD)
+    env_vars = rejected(
+        "env_vars", "Variables of the image, in the oldest documents.", _BUILT, fix=_UNDER_BUILD
     )
 
 
 class V0LoggingFields(Table):
     """``logging``."""
 
-    level = Field("level", AnyValue(), "The log level.", ignored="the program decides what it logs")
-    formatter = Field(
-        "formatter", AnyValue(), "The format of log lines.", ignored="the program decides how it logs"
-    )
-    path = Field("path", AnyValue(), "The log folder.", ignored="the output of every replica is stored")
+    level = ignored("level", "The log level.", "the program decides what it logs")
+    formatter = ignored("formatter", "The format of log lines.", "the program decides how it logs")
+    path = ignored("path", "The log folder.", "the output of every replica is stored")
 
 
 class V0InputFields(Table):
@@ -98,7 +84,7 @@ class V0InputFields(Table):
 
     required = ("name",)
     name = Field("name", String(), "The parameter's name.")
-    description = Field("description", AnyValue(), "For people.", ignored="it is a description only")
+    description = ignored("description", "For people.", "it is a description only")
     type = Field("type", Choice(IoType), "int, float, str, bool, dict and list are checked.")
     default = Field("default", AnyValue(), "The default value.")
     is_optional = Field("is_optional", Boolean(), "Whether it is optional.")
@@ -118,21 +104,15 @@ class V0OpFields(Table):
     params = Field("params", RawMapping(), "Values of {{ name }} placeholders, passed to the program too.")
     declarations = Field("declarations", RawMapping(), "The older name of params.")
     inputs = Field("inputs", ListOf(Nested(V0InputFields)), "The declared parameters and their defaults.")
-    outputs = Field(
-        "outputs",
-        AnyValue(),
-        "The results of a run.",
-        ignored="an experiment manager records the results of a run",
+    outputs = ignored(
+        "outputs", "The results of a run.", "an experiment manager records the results of a run"
     )
-    hptuning = Field("hptuning", AnyValue(), "A hyper-parameter search.", rejected=_MANAGER, fix=_SINGLY)
-    matrix = Field("matrix", AnyValue(), "A hyper-parameter search.", rejected=_MANAGER, fix=_SINGLY)
-    project = Field(
-        "project",
-        AnyValue(),
-        "The project, in the oldest documents.",
-        rejected="Muster has namespaces, not projects",
+    hptuning = rejected("hptuning", "A hyper-parameter search.", _MANAGER, fix=_SINGLY)
+    matrix = rejected("matrix", "A hyper-parameter search.", _MANAGER, fix=_SINGLY)
+    project = rejected(
+        "project", "The project, in the oldest documents.", "Muster has namespaces, not projects"
     )
-    settings = Field("settings", AnyValue(), "A hyper-parameter search.", rejected=_MANAGER, fix=_SINGLY)
+    settings = rejected("settings", "A hyper-parameter search.", _MANAGER, fix=_SINGLY)
 
 
 class V0BuildFieldFields(Table):
@@ -142,27 +122,19 @@ class V0BuildFieldFields(Table):
     build_steps = Field("build_steps", ListOf(String()), "Commands that build the image, in order.")
     env_vars = Field("env_vars", Pairs(), "Variables of the image.")
     lang_env = Field("lang_env", String(), "LC_ALL, LANG and LANGUAGE of the image.")
-    dockerfile = Field(
+    dockerfile = rejected(
         "dockerfile",
-        AnyValue(),
         "A Dockerfile.",
-        rejected="images are built from steps",
+        "images are built from steps",
         fix="write the Dockerfile's FROM as image and its RUN lines as build_steps",
     )
-    git = Field(
-        "git", AnyValue(), "A repository.", rejected="no code is fetched", fix="clone it in build_steps"
-    )
-    context = Field(
-        "context",
-        AnyValue(),
-        "The build context.",
-        ignored="the steps run in the work folder",
-    )
-    ref = Field("ref", AnyValue(), "A commit, or the number of a build.", ignored=_NO_CODE)
-    commit = Field("commit", AnyValue(), "A commit.", ignored=_NO_CODE)
-    branch = Field("branch", AnyValue(), "A branch.", ignored=_NO_CODE)
-    nocache = Field("nocache", AnyValue(), "Whether to build again.", ignored="every submission builds again")
-    backend = Field("backend", AnyValue(), "Who builds.", ignored="the runtime decides how images are built")
+    git = rejected("git", "A repository.", "no code is fetched", fix="clone it in build_steps")
+    context = ignored("context", "The build context.", "the steps run in the work folder")
+    ref = ignored("ref", "A commit, or the number of a build.", _NO_CODE)
+    commit = ignored("commit", "A commit.", _NO_CODE)
+    branch = ignored("branch", "A branch.", _NO_CODE)
+    nocache = ignored("nocache", "Whether to build again.", "every submission builds again")
+    backend = ignored("backend", "Who builds.", "the runtime decides how images are built")
 
 
 class V0BuildFields(V0BuildFieldFields):
@@ -170,14 +142,14 @@ class V0BuildFields(V0BuildFieldFields):
 
     unread = frozenset({"version", "kind"})
     environment = Field("environment", Nested(V0LoneEnvFields), "The environment of the build.")
-    name = Field("name", AnyValue(), "A name.", ignored=_THE_JOB_S)
-    description = Field("description", AnyValue(), "For people.", ignored=_THE_JOB_S)
-    tags = Field("tags", AnyValue(), "For people.", ignored=_THE_JOB_S)
-    logging = Field("logging", AnyValue(), "Logging of the build.", ignored=_THE_JOB_S)
-    params = Field("params", AnyValue(), "Parameters.", ignored=_THE_JOB_S)
-    declarations = Field("declarations", AnyValue(), "Parameters.", ignored=_THE_JOB_S)
-    inputs = Field("inputs", AnyValue(), "Parameters.", ignored=_THE_JOB_S)
-    outputs = Field("outputs", AnyValue(), "Results of the build.", ignored=_THE_JOB_S)
+    name = ignored("name", "A name.", _THE_JOB_S)
+    description = ignored("description", "For people.", _THE_JOB_S)
+    tags = ignored("tags", "For people.", _THE_JOB_S)
+    logging = ignored("logging", "Logging of the build.", _THE_JOB_S)
+    params = ignored("params", "Parameters.", _THE_JOB_S)
+    declarations = ignored("declarations", "Parameters.", _THE_JOB_S)
+    inputs = ignored("inputs", "Parameters.", _THE_JOB_S)
+    outputs = ignored("outputs", "Results of the build.", _THE_JOB_S)
 
 
 class V0RunnableFields(V0OpFields):
@@ -210,8 +182,8 @@ class V0JobFields(V0RunnableFields):
     """``kind: job``."""
 
     required = ("run",)
-    backend = Field("backend", AnyValue(), "The backend.", ignored="it has one replica, which Muster runs")
-    framework = Field("framework", AnyValue(), "A framework.", ignored="it has one replica")
+    backend = ignored("backend", "The backend.", "it has one replica, which Muster runs")
+    framework = ignored("framework", "A framework.", "it has one replica")
 
 
 class V0NotebookFields(V0RunnableFields):

@@ -16,7 +16,7 @@ from muster_formats.field_types import (
     String,
 )
 from muster_formats.polyaxon_v1.run_fields import RUN, OneOrMany, V1Param
-from muster_formats.schema import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table, ignored, rejected
 
 VERSION = "1.1"
 NAME = "polyaxon-1"
@@ -59,47 +59,36 @@ class V1TerminationFields(Table):
     )
     ttl = Field("ttl", Integer(0, MAX_SECONDS), "Seconds from the end until everything is removed.")
     timeout = Field("timeout", Integer(1, MAX_SECONDS), "Seconds from the first start (activeDeadline).")
-    culling = Field(
-        "culling",
-        AnyValue(),
-        "Stops an idle service.",
-        ignored="idle services are not stopped; timeout stops them",
+    culling = ignored(
+        "culling", "Stops an idle service.", "idle services are not stopped; timeout stops them"
     )
-    probe = Field("probe", AnyValue(), "How idleness is detected.", ignored="idle services are not stopped")
-    pod_failure_policy = Field(
+    probe = ignored("probe", "How idleness is detected.", "idle services are not stopped")
+    pod_failure_policy = ignored(
         "podFailurePolicy",
-        AnyValue(),
         "Which failures count.",
-        ignored="environment.restartPolicy decides; evictions and lost nodes never count",
+        "environment.restartPolicy decides; evictions and lost nodes never count",
     )
 
 
 class V1PluginFields(Table):
     """``plugins``: helpers of Polyaxon beside the program."""
 
-    auth = Field("auth", AnyValue(), "A token for Polyaxon's API.", ignored=_POLYAXON)
-    docker = Field(
-        "docker", AnyValue(), "The host's Docker socket.", ignored="mount it as a volume of the run"
+    auth = ignored("auth", "A token for Polyaxon's API.", _POLYAXON)
+    docker = ignored("docker", "The host's Docker socket.", "mount it as a volume of the run")
+    shm = ignored("shm", "A larger /dev/shm.", "mount it as a volume of the run")
+    mount_artifacts_store = ignored(
+        "mountArtifactsStore", "The artifact store.", "Muster has no artifact store"
     )
-    shm = Field("shm", AnyValue(), "A larger /dev/shm.", ignored="mount it as a volume of the run")
-    mount_artifacts_store = Field(
-        "mountArtifactsStore", AnyValue(), "The artifact store.", ignored="Muster has no artifact store"
-    )
-    collect_artifacts = Field(
-        "collectArtifacts", AnyValue(), "Collects artifacts.", ignored="Muster has no artifact store"
-    )
-    collect_logs = Field("collectLogs", AnyValue(), "Collects logs.", ignored="logs are always stored")
-    collect_resources = Field("collectResources", AnyValue(), "Collects usage.", ignored=_POLYAXON)
-    sync_statuses = Field("syncStatuses", AnyValue(), "Reports states.", ignored="states are always stored")
-    auto_resume = Field("autoResume", AnyValue(), "Continues tracking.", ignored=_POLYAXON)
-    log_level = Field("logLevel", AnyValue(), "The helpers' log level.", ignored=_POLYAXON)
-    external_host = Field("externalHost", AnyValue(), "How helpers reach the API.", ignored=_POLYAXON)
-    sidecar = Field("sidecar", AnyValue(), "The helpers' container.", ignored=_POLYAXON)
-    notifications = Field(
-        "notifications",
-        AnyValue(),
-        "Recipients of notifications.",
-        ignored="watch the job, or configure webhooks",
+    collect_artifacts = ignored("collectArtifacts", "Collects artifacts.", "Muster has no artifact store")
+    collect_logs = ignored("collectLogs", "Collects logs.", "logs are always stored")
+    collect_resources = ignored("collectResources", "Collects usage.", _POLYAXON)
+    sync_statuses = ignored("syncStatuses", "Reports states.", "states are always stored")
+    auto_resume = ignored("autoResume", "Continues tracking.", _POLYAXON)
+    log_level = ignored("logLevel", "The helpers' log level.", _POLYAXON)
+    external_host = ignored("externalHost", "How helpers reach the API.", _POLYAXON)
+    sidecar = ignored("sidecar", "The helpers' container.", _POLYAXON)
+    notifications = ignored(
+        "notifications", "Recipients of notifications.", "watch the job, or configure webhooks"
     )
 
 
@@ -116,7 +105,7 @@ class V1TemplateFields(Table):
 class V1ValidationFields(Table):
     """Constraints of a value."""
 
-    delay = Field("delay", AnyValue(), "Checks later.", ignored="a value is checked where it is given")
+    delay = ignored("delay", "Checks later.", "a value is checked where it is given")
     gt = Field("gt", AnyValue(), "Greater than this.")
     ge = Field("ge", AnyValue(), "At least this.")
     lt = Field("lt", AnyValue(), "Less than this.")
@@ -126,32 +115,16 @@ class V1ValidationFields(Table):
     max_length = Field("maxLength", Integer(), "Greatest number of characters.")
     min_items = Field("minItems", Integer(), "Least number of elements.")
     max_items = Field("maxItems", Integer(), "Greatest number of elements.")
-    multiple_of = Field(
-        "multipleOf", AnyValue(), "A multiple of this.", ignored="only Polyaxon's client checks it"
-    )
-    min_digits = Field(
-        "minDigits", AnyValue(), "Least number of digits.", ignored="only Polyaxon's client checks it"
-    )
-    max_digits = Field(
-        "maxDigits", AnyValue(), "Greatest number of digits.", ignored="only Polyaxon's client checks it"
-    )
-    decimal_places = Field(
-        "decimalPlaces", AnyValue(), "Number of decimals.", ignored="only Polyaxon's client checks it"
-    )
-    regex = Field("regex", AnyValue(), "A pattern.", ignored="only Polyaxon's client checks it")
-    contains = Field(
-        "contains", AnyValue(), "Values it must contain.", ignored="only Polyaxon's client checks it"
-    )
-    excludes = Field(
-        "excludes", AnyValue(), "Values it must not contain.", ignored="only Polyaxon's client checks it"
-    )
-    keys = Field("keys", AnyValue(), "Its keys.", ignored="only Polyaxon's client checks it")
-    contains_keys = Field(
-        "containsKeys", AnyValue(), "Keys it must contain.", ignored="only Polyaxon's client checks it"
-    )
-    excludes_keys = Field(
-        "excludesKeys", AnyValue(), "Keys it must not contain.", ignored="only Polyaxon's client checks it"
-    )
+    multiple_of = ignored("multipleOf", "A multiple of this.", "only Polyaxon's client checks it")
+    min_digits = ignored("minDigits", "Least number of digits.", "only Polyaxon's client checks it")
+    max_digits = ignored("maxDigits", "Greatest number of digits.", "only Polyaxon's client checks it")
+    decimal_places = ignored("decimalPlaces", "Number of decimals.", "only Polyaxon's client checks it")
+    regex = ignored("regex", "A pattern.", "only Polyaxon's client checks it")
+    contains = ignored("contains", "Values it must contain.", "only Polyaxon's client checks it")
+    excludes = ignored("excludes", "Values it must not contain.", "only Polyaxon's client checks it")
+    keys = ignored("keys", "Its keys.", "only Polyaxon's client checks it")
+    contains_keys = ignored("containsKeys", "Keys it must contain.", "only Polyaxon's client checks it")
+    excludes_keys = ignored("excludesKeys", "Keys it must not contain.", "only Polyaxon's client checks it")
 
 
 class V1InputFields(Table):
@@ -171,12 +144,8 @@ class V1InputFields(Table):
     to_env = Field("toEnv", String(), "An environment variable that carries it too.")
     validation = Field("validation", Nested(V1ValidationFields), "Constraints of the value.")
     options = Field("options", AnyValue(), "The allowed values; the older form of validation.options.")
-    delay_validation = Field(
-        "delayValidation", AnyValue(), "Checks later.", ignored="a value is checked where it is given"
-    )
-    connection = Field(
-        "connection", AnyValue(), "A store.", ignored="connections belong to Polyaxon's configuration"
-    )
+    delay_validation = ignored("delayValidation", "Checks later.", "a value is checked where it is given")
+    connection = ignored("connection", "A store.", "connections belong to Polyaxon's configuration")
     to_init = Field("toInit", Boolean(), "Fetches it before the start.", rejected=_FETCHED, fix=_FETCH)
 
 
@@ -186,17 +155,14 @@ class V1ParamFields(Table):
     value = Field("value", AnyValue(), "The value.")
     context_only = Field("contextOnly", Boolean(), "Whether it needs no input of its name.")
     to_env = Field("toEnv", String(), "An environment variable that carries it too.")
-    connection = Field(
-        "connection", AnyValue(), "A store.", ignored="connections belong to Polyaxon's configuration"
-    )
-    ref = Field(
+    connection = ignored("connection", "A store.", "connections belong to Polyaxon's configuration")
+    ref = rejected(
         "ref",
-        AnyValue(),
         "A value of another run.",
-        rejected=f"it refers to a value of another run; {_MANAGER}",
+        f"it refers to a value of another run; {_MANAGER}",
         fix="write the value itself",
     )
-    to_init = Field("toInit", AnyValue(), "Fetches it before the start.", rejected=_FETCHED, fix=_FETCH)
+    to_init = rejected("toInit", "Fetches it before the start.", _FETCHED, fix=_FETCH)
 
 
 class V1CommonFields(Table):
@@ -219,18 +185,14 @@ class V1CommonFields(Table):
     template = Field(
         "template", Nested(V1TemplateFields), "Marks a document that must be completed before it runs."
     )
-    cost = Field("cost", AnyValue(), "A cost.", ignored="the replicas' requests count")
-    presets = Field("presets", AnyValue(), "Further files.", rejected=_MANAGER, fix="write its settings here")
-    cache = Field("cache", AnyValue(), "Reuses an earlier run.", rejected=_MANAGER)
-    hooks = Field("hooks", AnyValue(), "Actions after the run.", rejected=_MANAGER)
-    actions = Field("actions", AnyValue(), "Actions on the run.", rejected=_MANAGER)
-    build = Field("build", AnyValue(), "Builds the image first.", rejected=_HUB, fix="name an existing image")
-    mount = Field(
-        "mount",
-        AnyValue(),
-        "Files of the submitter.",
-        rejected="files are not uploaded",
-        fix="use the run's volumes",
+    cost = ignored("cost", "A cost.", "the replicas' requests count")
+    presets = rejected("presets", "Further files.", _MANAGER, fix="write its settings here")
+    cache = rejected("cache", "Reuses an earlier run.", _MANAGER)
+    hooks = rejected("hooks", "Actions after the run.", _MANAGER)
+    actions = rejected("actions", "Actions on the run.", _MANAGER)
+    build = rejected("build", "Builds the image first.", _HUB, fix="name an existing image")
+    mount = rejected(
+        "mount", "Files of the submitter.", "files are not uploaded", fix="use the run's volumes"
     )
 
 
@@ -260,26 +222,18 @@ class V1OperationFields(V1CommonFields):
     run_patch = Field("runPatch", AnyValue(), "Fields of the component's run, merged by patchStrategy.")
     patch_strategy = Field("patchStrategy", Choice(PatchStrategy), "The merge strategy; default post_merge.")
     is_preset = Field("isPreset", Boolean(), "Whether it is a preset, which is rejected.")
-    hub_ref = Field("hubRef", AnyValue(), "A component of the hub.", rejected=_HUB, fix=_HERE)
-    path_ref = Field("pathRef", AnyValue(), "A component in a file.", rejected=_HUB, fix=_HERE)
-    url_ref = Field("urlRef", AnyValue(), "A component at a URL.", rejected=_HUB, fix=_HERE)
-    dag_ref = Field("dagRef", AnyValue(), "A component of a graph.", rejected=_MANAGER)
-    matrix = Field("matrix", AnyValue(), "Many runs.", rejected=_MANAGER, fix=_SINGLY)
-    parallel = Field("parallel", AnyValue(), "Many runs, the older name.", rejected=_MANAGER, fix=_SINGLY)
-    joins = Field(
-        "joins", AnyValue(), "Results of other runs.", rejected=_MANAGER, fix="write the values under params"
+    hub_ref = rejected("hubRef", "A component of the hub.", _HUB, fix=_HERE)
+    path_ref = rejected("pathRef", "A component in a file.", _HUB, fix=_HERE)
+    url_ref = rejected("urlRef", "A component at a URL.", _HUB, fix=_HERE)
+    dag_ref = rejected("dagRef", "A component of a graph.", _MANAGER)
+    matrix = rejected("matrix", "Many runs.", _MANAGER, fix=_SINGLY)
+    parallel = rejected("parallel", "Many runs, the older name.", _MANAGER, fix=_SINGLY)
+    joins = rejected("joins", "Results of other runs.", _MANAGER, fix="write the values under params")
+    schedule = rejected("schedule", "Repeated runs.", _MANAGER, fix="submit it from a timer of your own")
+    events = rejected("events", "A trigger.", _MANAGER)
+    dependencies = rejected(
+        "dependencies", "Runs that come first.", _MANAGER, fix="submit it when they have succeeded"
     )
-    schedule = Field(
-        "schedule", AnyValue(), "Repeated runs.", rejected=_MANAGER, fix="submit it from a timer of your own"
-    )
-    events = Field("events", AnyValue(), "A trigger.", rejected=_MANAGER)
-    dependencies = Field(
-        "dependencies",
-        AnyValue(),
-        "Runs that come first.",
-        rejected=_MANAGER,
-        fix="submit it when they have succeeded",
-    )
-    trigger = Field("trigger", AnyValue(), "When dependencies are met.", rejected=_MANAGER)
-    conditions = Field("conditions", AnyValue(), "Whether it runs.", rejected=_MANAGER)
-    skip_on_upstream_skip = Field("skipOnUpstreamSkip", AnyValue(), "Whether it runs.", rejected=_MANAGER)
+    trigger = rejected("trigger", "When dependencies are met.", _MANAGER)
+    conditions = rejected("conditions", "Whether it runs.", _MANAGER)
+    skip_on_upstream_skip = rejected("skipOnUpstreamSkip", "Whether it runs.", _MANAGER)

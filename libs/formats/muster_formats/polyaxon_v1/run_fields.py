@@ -31,7 +31,7 @@ from muster_formats.native import Processes, RendezvousBackend
 from muster_formats.pods import ANNOTATIONS, LABELS, TOLERATIONS, AffinityFields, ContainerFields
 from muster_formats.problems import shown
 from muster_formats.rules import MAX_REPLICAS
-from muster_formats.schema import Field, Nested, Section, Table
+from muster_formats.schema import Field, Nested, Section, Table, ignored, rejected
 
 T = TypeVar("T")
 
@@ -161,19 +161,11 @@ class V1EnvironmentFields(Table):
     priority = Field(
         "priority", Integer(-(2**31), 2**31 - 1), "The job's priority; the highest of its replicas'."
     )
-    node_name = Field(
-        "nodeName",
-        AnyValue(),
-        "A node.",
-        ignored="Muster chooses the node; use a nodeSelector on kubernetes.io/hostname",
+    node_name = ignored(
+        "nodeName", "A node.", "Muster chooses the node; use a nodeSelector on kubernetes.io/hostname"
     )
-    scheduler_name = Field("schedulerName", AnyValue(), "A scheduler.", ignored="Muster places the replicas")
-    priority_class = Field(
-        "priorityClassName",
-        AnyValue(),
-        "A priority class.",
-        ignored="use environment.priority, a number",
-    )
+    scheduler_name = ignored("schedulerName", "A scheduler.", "Muster places the replicas")
+    priority_class = ignored("priorityClassName", "A priority class.", "use environment.priority, a number")
     service_account = Field("serviceAccountName", String(), "A service account.", kubernetes=True)
     host_aliases = Field("hostAliases", AnyValue(), "Entries of /etc/hosts.", kubernetes=True)
     security_context = Field("securityContext", AnyValue(), "Users and privileges.", kubernetes=True)
@@ -188,17 +180,17 @@ class V1InitFields(Table):
     """A step before the container starts."""
 
     container = Field("container", Nested(ContainerFields), "An init container.", kubernetes=True)
-    path = Field("path", AnyValue(), "The target folder.", ignored="nothing is fetched")
-    artifacts = Field("artifacts", AnyValue(), "Artifacts.", rejected=_FETCHED, fix=_FETCH)
-    paths = Field("paths", AnyValue(), "Paths of a store.", rejected=_FETCHED, fix=_FETCH)
-    git = Field("git", AnyValue(), "A repository.", rejected=_FETCHED, fix=_FETCH)
-    dockerfile = Field("dockerfile", AnyValue(), "A Dockerfile.", rejected=_FETCHED, fix=_FETCH)
-    file = Field("file", AnyValue(), "A file.", rejected=_FETCHED, fix=_FETCH)
-    tensorboard = Field("tensorboard", AnyValue(), "Logs of other runs.", rejected=_FETCHED, fix=_FETCH)
-    lineage = Field("lineageRef", AnyValue(), "An artifact of another run.", rejected=_FETCHED, fix=_FETCH)
-    model = Field("modelRef", AnyValue(), "A model version.", rejected=_FETCHED, fix=_FETCH)
-    artifact = Field("artifactRef", AnyValue(), "An artifact version.", rejected=_FETCHED, fix=_FETCH)
-    connection = Field("connection", AnyValue(), "A store or repository.", rejected=_FETCHED, fix=_FETCH)
+    path = ignored("path", "The target folder.", "nothing is fetched")
+    artifacts = rejected("artifacts", "Artifacts.", _FETCHED, fix=_FETCH)
+    paths = rejected("paths", "Paths of a store.", _FETCHED, fix=_FETCH)
+    git = rejected("git", "A repository.", _FETCHED, fix=_FETCH)
+    dockerfile = rejected("dockerfile", "A Dockerfile.", _FETCHED, fix=_FETCH)
+    file = rejected("file", "A file.", _FETCHED, fix=_FETCH)
+    tensorboard = rejected("tensorboard", "Logs of other runs.", _FETCHED, fix=_FETCH)
+    lineage = rejected("lineageRef", "An artifact of another run.", _FETCHED, fix=_FETCH)
+    model = rejected("modelRef", "A model version.", _FETCHED, fix=_FETCH)
+    artifact = rejected("artifactRef", "An artifact version.", _FETCHED, fix=_FETCH)
+    connection = rejected("connection", "A store or repository.", _FETCHED, fix=_FETCH)
 
 
 class V1PodFields(Table):
@@ -229,15 +221,10 @@ class V1ServiceFields(V1JobFields):
 
     ports = Field("ports", ListOf(Integer(1, 65535)), "Ports it listens on, the first for browsers.")
     replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
-    rewrite_path = Field(
-        "rewritePath",
-        AnyValue(),
-        "Strips Polyaxon's path.",
-        ignored="a service has its own address, without a path",
+    rewrite_path = ignored(
+        "rewritePath", "Strips Polyaxon's path.", "a service has its own address, without a path"
     )
-    is_external = Field(
-        "isExternal", AnyValue(), "Access without Polyaxon's login.", ignored="Muster adds no login"
-    )
+    is_external = ignored("isExternal", "Access without Polyaxon's login.", "Muster adds no login")
 
 
 class V1ReplicaFields(V1PodFields):
@@ -256,12 +243,8 @@ class V1SchedulingFields(Table):
     schedule_timeout = Field(
         "scheduleTimeoutSeconds", Integer(0, MAX_SECONDS), "From the validation to the start."
     )
-    min_resources = Field(
-        "minResources", AnyValue(), "Resources of the gang.", ignored="the replicas' requests count"
-    )
-    priority_class = Field(
-        "priorityClass", AnyValue(), "A priority class.", ignored="use environment.priority, a number"
-    )
+    min_resources = ignored("minResources", "Resources of the gang.", "the replicas' requests count")
+    priority_class = ignored("priorityClass", "A priority class.", "use environment.priority, a number")
 
 
 class V1DistributedFields(Table):
@@ -293,13 +276,13 @@ class V1TFJobFields(V1DistributedFields):
 class V1BoundsFields(ElasticPolicyFields):
     """``elasticPolicy`` of a paddlejob."""
 
-    metrics_spelt = Field("Metrics", AnyValue(), "Metrics to scale by.", ignored=_SCALING)
+    metrics_spelt = ignored("Metrics", "Metrics to scale by.", _SCALING)
 
 
 class V1ElasticFields(TorchElasticPolicyFields):
     """``elasticPolicy`` of a pytorchjob."""
 
-    metrics_spelt = Field("Metrics", AnyValue(), "Metrics to scale by.", ignored=_SCALING)
+    metrics_spelt = ignored("Metrics", "Metrics to scale by.", _SCALING)
     backend_misspelt = Field(
         "rdvzBackend", RendezvousBackend(), "rdzvBackend, as Polyaxon's schema misspells it."
     )
@@ -326,10 +309,8 @@ class V1MPIJobFields(V1DistributedFields):
     slots = Field("slotsPerWorker", Integer(1, _MAX_PROCESSES), "Processes of one worker; default 1.")
     launcher = Field("launcher", Nested(V1ReplicaFields), "Role launcher.")
     worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
-    ssh_path = Field("sshAuthMountPath", AnyValue(), "SSH keys.", ignored="Muster uses its own remote shell")
-    implementation = Field(
-        "implementation", AnyValue(), "OpenMPI or Intel.", ignored="the launcher gets the settings of both"
-    )
+    ssh_path = ignored("sshAuthMountPath", "SSH keys.", "Muster uses its own remote shell")
+    implementation = ignored("implementation", "OpenMPI or Intel.", "the launcher gets the settings of both")
 
 
 class V1PaddleJobFields(V1DistributedFields):
@@ -370,17 +351,11 @@ class V1RayReplicaFields(V1PodFields):
     """The head or one worker group of a raycluster."""
 
     replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
-    min_replicas = Field(
-        "minReplicas",
-        AnyValue(),
-        "The group's lower bound.",
-        ignored="a cluster keeps its size; set replicas",
+    min_replicas = ignored(
+        "minReplicas", "The group's lower bound.", "a cluster keeps its size; set replicas"
     )
-    max_replicas = Field(
-        "maxReplicas",
-        AnyValue(),
-        "The group's upper bound.",
-        ignored="a cluster keeps its size; set replicas",
+    max_replicas = ignored(
+        "maxReplicas", "The group's upper bound.", "a cluster keeps its size; set replicas"
     )
     start_params = Field("rayStartParams", MapOf(None, LooseString()), "Options of ray start.")
 
@@ -395,23 +370,19 @@ class V1RayClusterFields(Table):
     kind = Field("kind", LooseString(), "The kind of run.")
     head = Field("head", Nested(V1RayReplicaFields), "Role head.")
     workers = Field("workers", MapOf(DNS_1035, Nested(V1RayReplicaFields)), "Worker groups, each a role.")
-    entrypoint = Field(
+    entrypoint = rejected(
         "entrypoint",
-        AnyValue(),
         "A program.",
-        rejected="a cluster runs no program of its own",
+        "a cluster runs no program of its own",
         fix="submit it to Ray, or run a job",
     )
-    runtime_env = Field(
-        "runtimeEnv",
-        AnyValue(),
-        "Resources of a program.",
-        ignored="it belongs to a program; give it when you submit one to Ray",
+    runtime_env = ignored(
+        "runtimeEnv", "Resources of a program.", "it belongs to a program; give it when you submit one to Ray"
     )
-    metadata = Field("metadata", AnyValue(), "Of a program.", ignored="it belongs to a program")
-    ray_version = Field("rayVersion", AnyValue(), "Ray's version.", ignored="the image defines it")
-    autoscaling = Field("enableInTreeAutoscaling", AnyValue(), "Ray's autoscaler.", ignored=_AUTOSCALING)
-    autoscaler = Field("autoscalerOptions", AnyValue(), "Ray's autoscaler.", ignored=_AUTOSCALING)
+    metadata = ignored("metadata", "Of a program.", "it belongs to a program")
+    ray_version = ignored("rayVersion", "Ray's version.", "the image defines it")
+    autoscaling = ignored("enableInTreeAutoscaling", "Ray's autoscaler.", _AUTOSCALING)
+    autoscaler = ignored("autoscalerOptions", "Ray's autoscaler.", _AUTOSCALING)
 
 
 class V1DaskClusterFields(Table):
@@ -421,8 +392,8 @@ class V1DaskClusterFields(Table):
     kind = Field("kind", LooseString(), "The kind of run.")
     scheduler = Field("scheduler", Nested(V1ReplicaFields), "Role scheduler.")
     worker = Field("worker", Nested(V1ReplicaFields), "Role worker.")
-    min_replicas = Field("minReplicas", AnyValue(), "Dask's autoscaler.", ignored=_AUTOSCALING)
-    max_replicas = Field("maxReplicas", AnyValue(), "Dask's autoscaler.", ignored=_AUTOSCALING)
+    min_replicas = ignored("minReplicas", "Dask's autoscaler.", _AUTOSCALING)
+    max_replicas = ignored("maxReplicas", "Dask's autoscaler.", _AUTOSCALING)
 
 
 RUN = ByKind(

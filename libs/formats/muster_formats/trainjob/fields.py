@@ -23,7 +23,7 @@ from muster_formats.pods import (
     TemplateMetadataFields,
 )
 from muster_formats.rules import MAX_REPLICAS
-from muster_formats.schema import Field, Nested, Table
+from muster_formats.schema import Field, Nested, Table, ignored, rejected
 
 API_VERSION = "trainer.kubeflow.org/v1alpha1"
 KIND = "TrainJob"
@@ -61,11 +61,10 @@ class ContainerPatchFields(Table):
 
     required = ("name",)
     name = Field("name", String(DNS_1123), "Name of the container: node is the trainer's, the only one.")
-    env = Field(
+    env = rejected(
         "env",
-        AnyValue(),
         "Environment variables.",
-        rejected="the trainer's variables cannot be patched",
+        "the trainer's variables cannot be patched",
         fix="write them under trainer.env",
     )
     mounts = Field("volumeMounts", AnyValue(), "Mounted volumes.", kubernetes=True)
@@ -83,16 +82,9 @@ class PodPatchFields(Table):
     security = Field("securityContext", AnyValue(), "Users and groups.", kubernetes=True)
     volumes = Field("volumes", AnyValue(), "Volumes.", kubernetes=True)
     pull_secrets = Field("imagePullSecrets", AnyValue(), "Secrets to pull images with.", kubernetes=True)
-    claims = Field("resourceClaims", AnyValue(), "Devices (DRA).", rejected=CLAIMS_REJECTED, fix=CLAIMS_FIX)
-    gates = Field(
-        "schedulingGates", AnyValue(), "What delays the pod.", ignored="Muster decides when a replica starts"
-    )
-    inits = Field(
-        "initContainers",
-        AnyValue(),
-        "Patches of init containers.",
-        rejected="the supported runtimes have none",
-    )
+    claims = rejected("resourceClaims", "Devices (DRA).", CLAIMS_REJECTED, fix=CLAIMS_FIX)
+    gates = ignored("schedulingGates", "What delays the pod.", "Muster decides when a replica starts")
+    inits = rejected("initContainers", "Patches of init containers.", "the supported runtimes have none")
 
 
 class TargetFields(Table):
@@ -108,7 +100,7 @@ class PodOverrideFields(Table):
     targets = Field("targetJobs", ListOf(Nested(TargetFields)), "Jobs to patch; by default the trainer.")
     metadata = Field("metadata", Nested(TemplateMetadataFields), "Labels and annotations of the replicas.")
     spec = Field("spec", Nested(PodPatchFields), "Patch of the pods.")
-    time = Field("time", AnyValue(), "Time of the patch.", ignored=_SERVER)
+    time = ignored("time", "Time of the patch.", _SERVER)
 
 
 class PodTemplatePatchFields(Table):
@@ -127,7 +119,7 @@ class JobSpecPatchFields(Table):
 class JobPatchFields(Table):
     """A patch of a Job."""
 
-    metadata = Field("metadata", AnyValue(), "Metadata of a Job.", ignored=_NO_JOBSET)
+    metadata = ignored("metadata", "Metadata of a Job.", _NO_JOBSET)
     spec = Field("spec", Nested(JobSpecPatchFields), "Patch of the Job.")
 
 
@@ -148,7 +140,7 @@ class JobSetSpecPatchFields(Table):
 class JobSetPatchFields(Table):
     """A patch of a JobSet."""
 
-    metadata = Field("metadata", AnyValue(), "Metadata of a JobSet.", ignored=_NO_JOBSET)
+    metadata = ignored("metadata", "Metadata of a JobSet.", _NO_JOBSET)
     spec = Field("spec", Nested(JobSetSpecPatchFields), "Patch of the JobSet.")
 
 
@@ -162,7 +154,7 @@ class RuntimePatchFields(Table):
     """An element of ``runtimePatches``."""
 
     manager = Field("manager", String(), "Writer of the patch.")
-    time = Field("time", AnyValue(), "Time of the patch.", ignored=_SERVER)
+    time = ignored("time", "Time of the patch.", _SERVER)
     runtime = Field("trainingRuntimeSpec", Nested(RuntimeSpecPatchFields), "Patch of the runtime.")
 
 
@@ -180,24 +172,18 @@ class TrainJobSpecFields(Table):
     deadline = Field("activeDeadlineSeconds", Integer(1, MAX_SECONDS), "Longest time from the first start.")
     labels = Field("labels", LABELS, "Labels of the job, in addition to its metadata's.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the job, in addition to its metadata's.")
-    initializer = Field(
+    initializer = rejected(
         "initializer",
-        AnyValue(),
         "Downloads before the training.",
-        rejected="Muster downloads nothing before the replicas start",
+        "Muster downloads nothing before the replicas start",
         fix="download it in the program, or mount a volume that has it",
     )
-    pod_spec_overrides = Field(
-        "podSpecOverrides", AnyValue(), "Patches of the pods, in release 2.0.", rejected=_OLD, fix=_OLD_FIX
+    pod_spec_overrides = rejected(
+        "podSpecOverrides", "Patches of the pods, in release 2.0.", _OLD, fix=_OLD_FIX
     )
-    template_overrides = Field(
-        "templateOverrides", AnyValue(), "Patches of the templates.", rejected=_OLD, fix=_OLD_FIX
-    )
-    managed_by = Field(
-        "managedBy",
-        AnyValue(),
-        "Controller of the job.",
-        ignored="Muster manages every job that is submitted to it",
+    template_overrides = rejected("templateOverrides", "Patches of the templates.", _OLD, fix=_OLD_FIX)
+    managed_by = ignored(
+        "managedBy", "Controller of the job.", "Muster manages every job that is submitted to it"
     )
 
 
@@ -209,4 +195,4 @@ class TrainJobFields(Table):
     kind = Field("kind", String(), "Kind of the document.")
     metadata = Field("metadata", Nested(KubernetesMetadataFields), "Name, namespace, labels and annotations.")
     spec = Field("spec", Nested(TrainJobSpecFields), "Specification of the job.")
-    status = Field("status", AnyValue(), "Status of the job.", ignored="a controller sets it")
+    status = ignored("status", "Status of the job.", "a controller sets it")
