@@ -4,73 +4,53 @@ The exception type tells what a caller may conclude: after ``BusRejected`` nothi
 outcome is unknown.
 """
 
-from muster_bus.connection import Bus, BusSettings, Subscription
-from muster_bus.dead_letters import DeadLetter, DeadLetters, ReplayFailed, Replays, dead_letter_stream
-from muster_bus.errors import (
-    BatchTooLarge,
-    BusError,
-    BusNotFound,
-    BusRejected,
-    BusUnavailable,
-    Duplicate,
-    Fenced,
-    Poison,
-    StreamFull,
-    WrongSequence,
+from muster_bus.connection import Bus as Bus, BusSettings as BusSettings, Subscription as Subscription
+from muster_bus.dead_letters import (
+    DeadLetter as DeadLetter,
+    DeadLetters as DeadLetters,
+    ReplayFailed as ReplayFailed,
+    Replays as Replays,
+    dead_letter_stream as dead_letter_stream,
 )
-from muster_bus.group_commit import GroupCommit
-from muster_bus.key_value import Entry, KeyChange, KeyValueStore, KeyWatch
-from muster_bus.leadership import Leadership
-from muster_bus.membership import Membership
-from muster_bus.messages import Fence, Incoming, Outgoing, Published
-from muster_bus.metrics import BusMetrics, NoMetrics
-from muster_bus.ordered_consumer import StreamRange, read_last_values, read_range
-from muster_bus.partition_reader import PartitionReader
-from muster_bus.provision import BucketSpec, ConsumerSpec, StreamSpec, provision
-from muster_bus.server import find_server, server_config
-from muster_bus.work_queue import WorkQueue
-
-__all__ = [
-    "BatchTooLarge",
-    "BucketSpec",
-    "Bus",
-    "BusError",
-    "BusMetrics",
-    "BusNotFound",
-    "BusRejected",
-    "BusSettings",
-    "BusUnavailable",
-    "ConsumerSpec",
-    "DeadLetter",
-    "DeadLetters",
-    "Duplicate",
-    "Entry",
-    "Fence",
-    "Fenced",
-    "GroupCommit",
-    "Incoming",
-    "KeyChange",
-    "KeyValueStore",
-    "KeyWatch",
-    "Leadership",
-    "Membership",
-    "NoMetrics",
-    "Outgoing",
-    "PartitionReader",
-    "Poison",
-    "Published",
-    "ReplayFailed",
-    "Replays",
-    "StreamFull",
-    "StreamRange",
-    "StreamSpec",
-    "Subscription",
-    "WorkQueue",
-    "WrongSequence",
-    "dead_letter_stream",
-    "find_server",
-    "provision",
-    "read_last_values",
-    "read_range",
-    "server_config",
-]
+from muster_bus.errors import (
+    BatchTooLarge as BatchTooLarge,
+    BusError as BusError,
+    BusNotFound as BusNotFound,
+    BusRejected as BusRejected,
+    BusUnavailable as BusUnavailable,
+    Duplicate as Duplicate,
+    Fenced as Fenced,
+    Poison as Poison,
+    StreamFull as StreamFull,
+    WrongSequence as WrongSequence,
+)
+from muster_bus.group_commit import GroupCommit as GroupCommit
+from muster_bus.key_value import (
+    Entry as Entry,
+    KeyChange as KeyChange,
+    KeyValueStore as KeyValueStore,
+    KeyWatch as KeyWatch,
+)
+from muster_bus.leadership import Leadership as Leadership
+from muster_bus.membership import Membership as Membership
+from muster_bus.messages import (
+    Fence as Fence,
+    Incoming as Incoming,
+    Outgoing as Outgoing,
+    Published as Published,
+)
+from muster_bus.metrics import BusMetrics as BusMetrics, NoMetrics as NoMetrics
+from muster_bus.ordered_consumer import (
+    StreamRange as StreamRange,
+    read_last_values as read_last_values,
+    read_range as read_range,
+)
+from muster_bus.partition_reader import PartitionReader as PartitionReader
+from muster_bus.provision import (
+    BucketSpec as BucketSpec,
+    ConsumerSpec as ConsumerSpec,
+    StreamSpec as StreamSpec,
+    provision as provision,
+)
+from muster_bus.server import find_server as find_server, server_config as server_config
+from muster_bus.work_queue import WorkQueue as WorkQueue

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from muster.errors import ConnectionLost, MusterError, NotFound, Rejected
-from muster_rpc.v1 import job_pb2, job_service_pb2
-from muster_rpc.v1 import job_service_pb2 as pb
+from muster_rpc.v1 import job_pb2, job_service_pb2, job_service_pb2 as pb
 
 _JOB_ID = re.compile(r"j-[a-z2-7]{16}")
 _REPLICA = re.compile(r"(.+)-([0-9]{1,6})")

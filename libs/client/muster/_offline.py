@@ -9,8 +9,7 @@ from muster._requests import DocumentSource
 from muster.errors import InvalidDocument
 from muster_core.models import Problem, Severity
 from muster_formats import Parsed, read_document
-from muster_formats.export.conversion import TARGETS, Converted
-from muster_formats.export.conversion import convert as write_as
+from muster_formats.export.conversion import TARGETS, Converted, convert as write_as
 
 
 def check(source: DocumentSource, *, namespace: str = "") -> Parsed:

@@ -10,23 +10,18 @@ load them.
 
 from __future__ import annotations
 
-from muster_core.models.problem_codes import Code
-from muster_formats.documents import Parsed, parse, read_document, read_spec
-from muster_formats.limits import Limits, kubernetes_limits, version_limits
-from muster_formats.problems import render_problems
-from muster_formats.rules import MAX_JOB_BYTES
-from muster_formats.source import MAX_BYTES
-
-__all__ = [
-    "MAX_BYTES",
-    "MAX_JOB_BYTES",
-    "Code",
-    "Limits",
-    "Parsed",
-    "kubernetes_limits",
-    "parse",
-    "read_document",
-    "read_spec",
-    "render_problems",
-    "version_limits",
-]
+from muster_core.models.problem_codes import Code as Code
+from muster_formats.documents import (
+    Parsed as Parsed,
+    parse as parse,
+    read_document as read_document,
+    read_spec as read_spec,
+)
+from muster_formats.limits import (
+    Limits as Limits,
+    kubernetes_limits as kubernetes_limits,
+    version_limits as version_limits,
+)
+from muster_formats.problems import render_problems as render_problems
+from muster_formats.rules import MAX_JOB_BYTES as MAX_JOB_BYTES
+from muster_formats.source import MAX_BYTES as MAX_BYTES

@@ -10,13 +10,17 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from muster_local.directory import DirectoryInUse
-    from muster_local.endpoints import Endpoints, read_endpoints
-    from muster_local.pdeathsig import use_batch_scheduling
-    from muster_local.processes import LocalError
-    from muster_local.programs import LocalOptions, Spans, local_address
-    from muster_local.provision import ProvisionSettings, provision_bus
-    from muster_local.system import LocalSystem
+    from muster_local.directory import DirectoryInUse as DirectoryInUse
+    from muster_local.endpoints import Endpoints as Endpoints, read_endpoints as read_endpoints
+    from muster_local.pdeathsig import use_batch_scheduling as use_batch_scheduling
+    from muster_local.processes import LocalError as LocalError
+    from muster_local.programs import (
+        LocalOptions as LocalOptions,
+        Spans as Spans,
+        local_address as local_address,
+    )
+    from muster_local.provision import ProvisionSettings as ProvisionSettings, provision_bus as provision_bus
+    from muster_local.system import LocalSystem as LocalSystem
 
 _MODULES = {
     "DirectoryInUse": "directory",
@@ -31,20 +35,6 @@ _MODULES = {
     "read_endpoints": "endpoints",
     "use_batch_scheduling": "pdeathsig",
 }
-
-__all__ = [
-    "DirectoryInUse",
-    "Endpoints",
-    "LocalError",
-    "LocalOptions",
-    "LocalSystem",
-    "ProvisionSettings",
-    "Spans",
-    "local_address",
-    "provision_bus",
-    "read_endpoints",
-    "use_batch_scheduling",
-]
 
 
 def __getattr__(name: str) -> object:

@@ -45,7 +45,6 @@ from muster_service.tracing import Telemetry
 if TYPE_CHECKING:
     from muster_service.grpc_server import AddServicer, GrpcHost
 
-__all__ = ["Build", "Context", "PartSupervisor", "run_app"]
 
 log = logging.getLogger(__name__)
 

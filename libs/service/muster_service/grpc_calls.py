@@ -20,8 +20,7 @@ from prometheus_client import Counter
 
 from muster_service.logs import fields
 from muster_service.metrics import Metrics
-from muster_service.trace_context import HEADER as TRACEPARENT
-from muster_service.trace_context import SpanRef, extract
+from muster_service.trace_context import HEADER as TRACEPARENT, SpanRef, extract
 from muster_service.tracing import LiveSpan, Telemetry
 
 

@@ -183,18 +183,6 @@ _SIMPLE = cast(
 )
 
 
-__all__ = [
-    "Address",
-    "Secret",
-    "ServiceSettings",
-    "SettingRow",
-    "SettingsError",
-    "describe_settings",
-    "load_settings",
-    "misspelt_variables",
-    "parse_duration",
-]
-
 PREFIX = "MUSTER_"
 _ALIKE = 0.9
 _CONSTRAINED = frozenset({"text", "integer", "number", "duration"})

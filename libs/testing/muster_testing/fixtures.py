@@ -14,8 +14,6 @@ import pytest_asyncio
 from muster_bus import Bus, BusSettings
 from muster_testing.broker import Broker
 
-__all__ = ["broker", "bus", "fresh", "shared_broker", "shared_bus"]
-
 
 @pytest_asyncio.fixture
 async def broker(tmp_path: Path) -> AsyncGenerator[Broker, None]:

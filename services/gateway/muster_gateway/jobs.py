@@ -29,8 +29,7 @@ from muster_gateway.submissions import Submissions, Submitter
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
-from muster_rpc.v1 import job_pb2, job_service_pb2_grpc
-from muster_rpc.v1 import job_service_pb2 as pb
+from muster_rpc.v1 import job_pb2, job_service_pb2 as pb, job_service_pb2_grpc
 
 _COMMAND_WORDS = {Command.CANCEL: "cancelled", Command.DELETE: "deleted"}
 _MAX_BUILD_USERS = 1000

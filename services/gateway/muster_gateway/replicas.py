@@ -22,8 +22,7 @@ from muster_gateway.calls import abort_as, caller_of
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import job_from_proto, phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
-from muster_rpc.v1 import job_pb2
-from muster_rpc.v1 import job_service_pb2 as pb
+from muster_rpc.v1 import job_pb2, job_service_pb2 as pb
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)

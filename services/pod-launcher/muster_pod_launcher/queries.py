@@ -16,10 +16,8 @@ import grpc
 from muster_core.models import JobRecord
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import timestamp_to_proto
-from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.internal.v1 import queries_pb2_grpc
-from muster_rpc.v1 import job_pb2
-from muster_rpc.v1 import job_service_pb2 as public
+from muster_rpc.internal.v1 import queries_pb2 as pb, queries_pb2_grpc
+from muster_rpc.v1 import job_pb2, job_service_pb2 as public
 from muster_runtimes import (
     AccessibleRuntime,
     ExecCommand,

@@ -22,8 +22,7 @@ from muster_rpc.convert import (
     timestamp_to_proto,
 )
 from muster_rpc.convert.pool import queue_status_to_proto
-from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.internal.v1 import queries_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2 as pb, queries_pb2_grpc
 from muster_rpc.v1 import queue_service_pb2
 from muster_scheduler.queues import ConcurrentUpdate, QueueStore
 from muster_scheduler.term import LeaderTerm

@@ -16,8 +16,7 @@ from muster_formats import Limits, Parsed
 from muster_formats.defaults import PlatformDefaults, defaults_text, parse_defaults
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import SpecError, job_from_proto, job_to_proto, problem_to_proto, timestamp_to_proto
-from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.internal.v1 import queries_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2 as pb, queries_pb2_grpc
 from muster_rpc.v1 import defaults_service_pb2
 from muster_service.logs import fields
 from muster_spec_validator.defaults import Applied, Defaults, DefaultsSuperseded

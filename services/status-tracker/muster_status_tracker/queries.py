@@ -14,8 +14,7 @@ from muster_core.models import CleanPodPolicy, JobRecord, Phase
 from muster_events.subjects import is_job_id
 from muster_rpc.calls import OPEN, ServerContext
 from muster_rpc.convert import phase_from_proto, record_to_proto
-from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.internal.v1 import queries_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2 as pb, queries_pb2_grpc
 from muster_rpc.v1 import job_pb2, job_service_pb2
 from muster_status_tracker.ports import ReadProgress
 from muster_status_tracker.records import RecordCache, namespace_of

@@ -19,8 +19,7 @@ from muster_core.models import Problem, Severity
 from muster_formats.queues import parse_queues
 from muster_rpc.convert import problem_to_proto, queue_to_proto
 from muster_rpc.errors import invalid_argument
-from muster_rpc.v1 import job_pb2, queue_service_pb2_grpc
-from muster_rpc.v1 import queue_service_pb2 as pb
+from muster_rpc.v1 import job_pb2, queue_service_pb2 as pb, queue_service_pb2_grpc
 
 Muster = Callable[..., Result]
 

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 import yaml
 
-from muster_rpc.v1 import cluster_service_pb2 as cluster
-from muster_rpc.v1 import job_pb2
+from muster_rpc.v1 import cluster_service_pb2 as cluster, job_pb2
 from muster_rpc.v1.job_pb2 import Resources
 
 if TYPE_CHECKING:

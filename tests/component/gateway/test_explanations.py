@@ -11,8 +11,7 @@ from grpc import aio
 
 from muster_gateway.explanations import Explainer
 from muster_rpc.calls import ServerContext
-from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.internal.v1 import queries_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2 as pb, queries_pb2_grpc
 from muster_rpc.v1 import explanation_pb2, job_pb2
 
 WAITS = job_pb2.Reason(code="InsufficientResources", message="short of 1 GPU")

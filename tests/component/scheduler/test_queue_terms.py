@@ -19,8 +19,7 @@ from muster_events.codec import job_message, pool_message, read_job_event
 from muster_events.queues import QueuesRecord, decode_queues, encode_queues
 from muster_events.subjects import job_id_of, job_subject
 from muster_local import provision_bus
-from muster_rpc.internal.v1 import queries_pb2 as pb
-from muster_rpc.internal.v1 import queries_pb2_grpc
+from muster_rpc.internal.v1 import queries_pb2 as pb, queries_pb2_grpc
 from muster_rpc.v1 import queue_service_pb2
 from muster_testing.broker import Broker
 from muster_testing.service_process import ServiceProcess

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from muster_core.autoscaling import ElasticSettings, ScaleProposal, plan
 from muster_core.lifecycle import ACTIVE_PHASES

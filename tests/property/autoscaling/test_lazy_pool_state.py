@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from muster_core.autoscaling import ElasticSettings, LazyPoolState, plan
 from muster_core.events import NodeChanged

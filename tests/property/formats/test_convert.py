@@ -4,8 +4,7 @@ from collections.abc import Iterator
 from typing import cast
 
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from msgspec.structs import replace
 
 from muster_core.frameworks import gpus_of

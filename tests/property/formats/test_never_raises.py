@@ -6,8 +6,7 @@ from pathlib import Path
 from typing import Any, cast
 
 import yaml
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from muster_core.models import Severity
 from muster_formats import parse, render_problems

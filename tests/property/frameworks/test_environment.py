@@ -5,8 +5,7 @@ from __future__ import annotations
 import json
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from muster_core.frameworks import (
     Addresses,

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING, get_args
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from muster_bus.messages import Incoming, check_subject
 from muster_core import events

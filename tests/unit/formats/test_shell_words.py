@@ -1,8 +1,7 @@
 """A text is split as a shell splits it, and every word knows where it stands."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from muster_core.models import Problem
 from muster_formats.problems import Problems

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 from google.protobuf import duration_pb2
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from muster_core.models import (
     ELASTIC_POLICIES,

@@ -5,9 +5,10 @@ to jobs. ``policies`` rank jobs, ``settings`` configure and constrain every poli
 builds the proposals and remembers the last ones; ``pool`` follows a pool's events.
 """
 
-from muster_core.autoscaling.planner import next_check, plan
-from muster_core.autoscaling.pool import LazyPoolState
-from muster_core.autoscaling.proposals import ProposalHistory, ScaleProposal
-from muster_core.autoscaling.settings import ElasticSettings
-
-__all__ = ["ElasticSettings", "LazyPoolState", "ProposalHistory", "ScaleProposal", "next_check", "plan"]
+from muster_core.autoscaling.planner import next_check as next_check, plan as plan
+from muster_core.autoscaling.pool import LazyPoolState as LazyPoolState
+from muster_core.autoscaling.proposals import (
+    ProposalHistory as ProposalHistory,
+    ScaleProposal as ScaleProposal,
+)
+from muster_core.autoscaling.settings import ElasticSettings as ElasticSettings

@@ -5,52 +5,30 @@
 """
 
 from muster_core.frameworks.context import (
-    FRAMEWORK_PORTS,
-    Addresses,
-    ConfigFile,
-    FrameworkPort,
-    RemoteShell,
-    RuntimeContext,
-    local_addresses,
-    port_of,
-    possible_replicas,
-    service_addresses,
+    FRAMEWORK_PORTS as FRAMEWORK_PORTS,
+    Addresses as Addresses,
+    ConfigFile as ConfigFile,
+    FrameworkPort as FrameworkPort,
+    RemoteShell as RemoteShell,
+    RuntimeContext as RuntimeContext,
+    local_addresses as local_addresses,
+    port_of as port_of,
+    possible_replicas as possible_replicas,
+    service_addresses as service_addresses,
 )
 from muster_core.frameworks.environments import (
-    accepts_remote_commands,
-    effective_template,
-    environment,
-    files,
-    has_files,
-    idles,
-    is_idle,
-    membership,
+    accepts_remote_commands as accepts_remote_commands,
+    effective_template as effective_template,
+    environment as environment,
+    files as files,
+    has_files as has_files,
+    idles as idles,
+    is_idle as is_idle,
+    membership as membership,
 )
-from muster_core.frameworks.gang import gpus_of, is_elastic
-from muster_core.frameworks.roles import computes, start_order_reason, starts_after
-
-__all__ = [
-    "FRAMEWORK_PORTS",
-    "Addresses",
-    "ConfigFile",
-    "FrameworkPort",
-    "RemoteShell",
-    "RuntimeContext",
-    "accepts_remote_commands",
-    "computes",
-    "effective_template",
-    "environment",
-    "files",
-    "gpus_of",
-    "has_files",
-    "idles",
-    "is_elastic",
-    "is_idle",
-    "local_addresses",
-    "membership",
-    "port_of",
-    "possible_replicas",
-    "service_addresses",
-    "start_order_reason",
-    "starts_after",
-]
+from muster_core.frameworks.gang import gpus_of as gpus_of, is_elastic as is_elastic
+from muster_core.frameworks.roles import (
+    computes as computes,
+    start_order_reason as start_order_reason,
+    starts_after as starts_after,
+)

@@ -5,70 +5,47 @@
 ``reconciliation`` compares a record with the replicas that a runtime observes. ``job_kinds`` has the rules of builds and services.
 """
 
-from muster_core.lifecycle.backoff import AVOIDED_FOR_US, avoided_at, was_disrupted
+from muster_core.lifecycle.backoff import (
+    AVOIDED_FOR_US as AVOIDED_FOR_US,
+    avoided_at as avoided_at,
+    was_disrupted as was_disrupted,
+)
 from muster_core.lifecycle.deadlines import (
-    START_TIMEOUT,
-    Retention,
-    late_additions,
-    start_due,
-    start_timeout_of,
-    unstarted,
+    START_TIMEOUT as START_TIMEOUT,
+    Retention as Retention,
+    late_additions as late_additions,
+    start_due as start_due,
+    start_timeout_of as start_timeout_of,
+    unstarted as unstarted,
 )
 from muster_core.lifecycle.decisions import (
-    DeleteRecord,
-    Finish,
-    LifecycleInstruction,
-    Restart,
-    decide,
-    next_deadline,
+    DeleteRecord as DeleteRecord,
+    Finish as Finish,
+    LifecycleInstruction as LifecycleInstruction,
+    Restart as Restart,
+    decide as decide,
+    next_deadline as next_deadline,
 )
 from muster_core.lifecycle.job_kinds import (
-    BUILD_FAILED,
-    WAITING_FOR_BUILD,
-    address_of,
-    awaits_build,
-    is_build,
+    BUILD_FAILED as BUILD_FAILED,
+    WAITING_FOR_BUILD as WAITING_FOR_BUILD,
+    address_of as address_of,
+    awaits_build as awaits_build,
+    is_build as is_build,
 )
-from muster_core.lifecycle.progress import MILLI, SpeedUp, speed_up_of
-from muster_core.lifecycle.reconciliation import Report, Start, Step, Stop, next_work, reconcile
-from muster_core.lifecycle.reducer import Transition, apply_event, begins_record
-from muster_core.lifecycle.success import restart_scope_of
-from muster_core.lifecycle.transitions import ACTIVE_PHASES, WAITING_PHASES
-
-__all__ = [
-    "ACTIVE_PHASES",
-    "AVOIDED_FOR_US",
-    "BUILD_FAILED",
-    "MILLI",
-    "START_TIMEOUT",
-    "WAITING_FOR_BUILD",
-    "WAITING_PHASES",
-    "DeleteRecord",
-    "Finish",
-    "LifecycleInstruction",
-    "Report",
-    "Restart",
-    "Retention",
-    "SpeedUp",
-    "Start",
-    "Step",
-    "Stop",
-    "Transition",
-    "address_of",
-    "apply_event",
-    "avoided_at",
-    "awaits_build",
-    "begins_record",
-    "decide",
-    "is_build",
-    "late_additions",
-    "next_deadline",
-    "next_work",
-    "reconcile",
-    "restart_scope_of",
-    "speed_up_of",
-    "start_due",
-    "start_timeout_of",
-    "unstarted",
-    "was_disrupted",
-]
+from muster_core.lifecycle.progress import MILLI as MILLI, SpeedUp as SpeedUp, speed_up_of as speed_up_of
+from muster_core.lifecycle.reconciliation import (
+    Report as Report,
+    Start as Start,
+    Step as Step,
+    Stop as Stop,
+    next_work as next_work,
+    reconcile as reconcile,
+)
+from muster_core.lifecycle.reducer import (
+    Transition as Transition,
+    apply_event as apply_event,
+    begins_record as begins_record,
+)
+from muster_core.lifecycle.success import restart_scope_of as restart_scope_of
+from muster_core.lifecycle.transitions import ACTIVE_PHASES as ACTIVE_PHASES, WAITING_PHASES as WAITING_PHASES

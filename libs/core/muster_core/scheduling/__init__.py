@@ -6,57 +6,31 @@ and ``explain``.
 """
 
 from muster_core.scheduling.explain import (
-    Explanation,
-    FilteredNodes,
-    Remedy,
-    RemedyKind,
-    RoleSize,
-    SizeChange,
-    remedy_text,
+    Explanation as Explanation,
+    FilteredNodes as FilteredNodes,
+    Remedy as Remedy,
+    RemedyKind as RemedyKind,
+    RoleSize as RoleSize,
+    SizeChange as SizeChange,
+    remedy_text as remedy_text,
 )
-from muster_core.scheduling.pool import PoolState
+from muster_core.scheduling.pool import PoolState as PoolState
 from muster_core.scheduling.queues import (
-    MAX_WEIGHT,
-    PoolUse,
-    QueueChanges,
-    QueueReport,
-    QueueTree,
-    change_queues,
-    validate_queues,
+    MAX_WEIGHT as MAX_WEIGHT,
+    PoolUse as PoolUse,
+    QueueChanges as QueueChanges,
+    QueueReport as QueueReport,
+    QueueTree as QueueTree,
+    change_queues as change_queues,
+    validate_queues as validate_queues,
 )
-from muster_core.scheduling.reservations import Reservation
+from muster_core.scheduling.reservations import Reservation as Reservation
 from muster_core.scheduling.state import (
-    Evict,
-    Instruction,
-    InvariantBroken,
-    Place,
-    Resize,
-    Wait,
-    holds_allocation,
+    Evict as Evict,
+    Instruction as Instruction,
+    InvariantBroken as InvariantBroken,
+    Place as Place,
+    Resize as Resize,
+    Wait as Wait,
+    holds_allocation as holds_allocation,
 )
-
-__all__ = [
-    "MAX_WEIGHT",
-    "Evict",
-    "Explanation",
-    "FilteredNodes",
-    "Instruction",
-    "InvariantBroken",
-    "Place",
-    "PoolState",
-    "PoolUse",
-    "QueueChanges",
-    "QueueReport",
-    "QueueTree",
-    "Remedy",
-    "RemedyKind",
-    "Reservation",
-    "Resize",
-    "RoleSize",
-    "SizeChange",
-    "Wait",
-    "change_queues",
-    "holds_allocation",
-    "remedy_text",
-    "validate_queues",
-]

@@ -5,70 +5,48 @@ records and measures it. ``what_if`` runs arrivals on a ``cluster`` under a poli
 ``replay`` repeats the decisions of a stream of events.
 """
 
-from muster_core.simulation.cluster import is_shorthand, read_cluster, read_shorthand
-from muster_core.simulation.replay import JournalEntry, NodeObserved, replay
-from muster_core.simulation.report import (
-    JobTimeline,
-    Measures,
-    PoolSample,
-    completions,
-    measures_of,
-    utilisation_over_time,
+from muster_core.simulation.cluster import (
+    is_shorthand as is_shorthand,
+    read_cluster as read_cluster,
+    read_shorthand as read_shorthand,
 )
-from muster_core.simulation.settings import SECOND, SimulationSettings
-from muster_core.simulation.simulation import Simulation
+from muster_core.simulation.replay import (
+    JournalEntry as JournalEntry,
+    NodeObserved as NodeObserved,
+    replay as replay,
+)
+from muster_core.simulation.report import (
+    JobTimeline as JobTimeline,
+    Measures as Measures,
+    PoolSample as PoolSample,
+    completions as completions,
+    measures_of as measures_of,
+    utilisation_over_time as utilisation_over_time,
+)
+from muster_core.simulation.settings import SECOND as SECOND, SimulationSettings as SimulationSettings
+from muster_core.simulation.simulation import Simulation as Simulation
 from muster_core.simulation.traces import (
-    FORMATS,
-    OWN_FORMAT,
-    TABLE_FORMATS,
-    Trace,
-    TraceJob,
-    made_elastic,
-    read_trace,
+    FORMATS as FORMATS,
+    OWN_FORMAT as OWN_FORMAT,
+    TABLE_FORMATS as TABLE_FORMATS,
+    Trace as Trace,
+    TraceJob as TraceJob,
+    made_elastic as made_elastic,
+    read_trace as read_trace,
 )
 from muster_core.simulation.what_if import (
-    POLICIES,
-    Arrival,
-    SimulationResult,
-    arrivals_of,
-    queues_under,
-    simulate,
+    POLICIES as POLICIES,
+    Arrival as Arrival,
+    SimulationResult as SimulationResult,
+    arrivals_of as arrivals_of,
+    queues_under as queues_under,
+    simulate as simulate,
 )
-from muster_core.simulation.workload import Work, WorkProgress, endless, fixed, scalable, scalable_duration
-
-__all__ = [
-    "FORMATS",
-    "OWN_FORMAT",
-    "POLICIES",
-    "SECOND",
-    "TABLE_FORMATS",
-    "Arrival",
-    "JobTimeline",
-    "JournalEntry",
-    "Measures",
-    "NodeObserved",
-    "PoolSample",
-    "Simulation",
-    "SimulationResult",
-    "SimulationSettings",
-    "Trace",
-    "TraceJob",
-    "Work",
-    "WorkProgress",
-    "arrivals_of",
-    "completions",
-    "endless",
-    "fixed",
-    "is_shorthand",
-    "made_elastic",
-    "measures_of",
-    "queues_under",
-    "read_cluster",
-    "read_shorthand",
-    "read_trace",
-    "replay",
-    "scalable",
-    "scalable_duration",
-    "simulate",
-    "utilisation_over_time",
-]
+from muster_core.simulation.workload import (
+    Work as Work,
+    WorkProgress as WorkProgress,
+    endless as endless,
+    fixed as fixed,
+    scalable as scalable,
+    scalable_duration as scalable_duration,
+)

@@ -4,6 +4,4 @@
 writers.
 """
 
-from muster_formats.export.conversion import TARGETS, Converted, convert
-
-__all__ = ["TARGETS", "Converted", "convert"]
+from muster_formats.export.conversion import TARGETS as TARGETS, Converted as Converted, convert as convert

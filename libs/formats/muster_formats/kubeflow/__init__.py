@@ -4,17 +4,12 @@
 """
 
 from muster_formats.kubeflow.fields import (
-    ElasticPolicyFields,
-    RendezvousConfFields,
-    TorchElasticPolicyFields,
+    ElasticPolicyFields as ElasticPolicyFields,
+    RendezvousConfFields as RendezvousConfFields,
+    TorchElasticPolicyFields as TorchElasticPolicyFields,
 )
-from muster_formats.kubeflow.reader import WORKER, KubeflowKind, read_rendezvous
-
-__all__ = [
-    "WORKER",
-    "ElasticPolicyFields",
-    "KubeflowKind",
-    "RendezvousConfFields",
-    "TorchElasticPolicyFields",
-    "read_rendezvous",
-]
+from muster_formats.kubeflow.reader import (
+    WORKER as WORKER,
+    KubeflowKind as KubeflowKind,
+    read_rendezvous as read_rendezvous,
+)

@@ -30,8 +30,7 @@ from muster_formats.polyaxon_v1.fields import (
     V1TemplateFields,
     V1TerminationFields,
 )
-from muster_formats.polyaxon_v1.parameters import ParamsReader, ReceivedParams
-from muster_formats.polyaxon_v1.parameters import ReceivedParams as Values
+from muster_formats.polyaxon_v1.parameters import ParamsReader, ReceivedParams, ReceivedParams as Values
 from muster_formats.polyaxon_v1.run import RunReader, V1Run
 from muster_formats.polyaxon_v1.run_fields import RUN, V1PodFields, V1ReplicaFields, V1ServiceFields
 from muster_formats.problems import RelocatedProblems, shown

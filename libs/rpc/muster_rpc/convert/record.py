@@ -4,8 +4,15 @@ from __future__ import annotations
 
 from muster_core.frameworks import computes, start_order_reason
 from muster_core.lifecycle import ACTIVE_PHASES, address_of, speed_up_of
-from muster_core.models import HistoryEntry, JobRecord, Phase, ReplicaRecord, ReplicaState, replica_name
-from muster_core.models import Progress as ProgressRecord
+from muster_core.models import (
+    HistoryEntry,
+    JobRecord,
+    Phase,
+    Progress as ProgressRecord,
+    ReplicaRecord,
+    ReplicaState,
+    replica_name,
+)
 from muster_rpc.convert.codec import Codecs, StructMapping, timestamp_to_proto
 from muster_rpc.convert.specs import CODECS, job_to_proto
 from muster_rpc.v1 import job_pb2

@@ -8,19 +8,11 @@ partitions with the help of ``reflector``, and ``pod_status`` turns a pod into a
 they exchange.
 """
 
-from muster_runtimes.kubernetes.api_client import ApiClient, RateLimiter
-from muster_runtimes.kubernetes.auth import Credentials, CredentialsError
-from muster_runtimes.kubernetes.errors import KubernetesApiError
-from muster_runtimes.kubernetes.logs import LogArchive
-from muster_runtimes.kubernetes.runtime import KubernetesOptions, KubernetesRuntime
-
-__all__ = [
-    "ApiClient",
-    "Credentials",
-    "CredentialsError",
-    "KubernetesApiError",
-    "KubernetesOptions",
-    "KubernetesRuntime",
-    "LogArchive",
-    "RateLimiter",
-]
+from muster_runtimes.kubernetes.api_client import ApiClient as ApiClient, RateLimiter as RateLimiter
+from muster_runtimes.kubernetes.auth import Credentials as Credentials, CredentialsError as CredentialsError
+from muster_runtimes.kubernetes.errors import KubernetesApiError as KubernetesApiError
+from muster_runtimes.kubernetes.logs import LogArchive as LogArchive
+from muster_runtimes.kubernetes.runtime import (
+    KubernetesOptions as KubernetesOptions,
+    KubernetesRuntime as KubernetesRuntime,
+)

@@ -6,41 +6,27 @@
 reads output and progress. ``nodes``, ``ports`` and ``processes`` describe the machine.
 """
 
-from muster_runtimes.process.access import AsyncDescriptor
-from muster_runtimes.process.nodes import NodeSpecError, parse_node, parse_nodes, this_machine
-from muster_runtimes.process.ports import NoFreePortError
-from muster_runtimes.process.processes import boot_id, open_process, stat
-from muster_runtimes.process.runtime import ProcessOptions, ProcessRuntime, StillRunningError
-from muster_runtimes.process.state_files import (
-    ShimState,
-    Stage,
-    StateDirectory,
-    UnsafeNameError,
-    end_session,
-    open_shim,
-    read_state,
-    request_stop,
+from muster_runtimes.process.access import AsyncDescriptor as AsyncDescriptor
+from muster_runtimes.process.nodes import (
+    NodeSpecError as NodeSpecError,
+    parse_node as parse_node,
+    parse_nodes as parse_nodes,
+    this_machine as this_machine,
 )
-
-__all__ = [
-    "AsyncDescriptor",
-    "NoFreePortError",
-    "NodeSpecError",
-    "ProcessOptions",
-    "ProcessRuntime",
-    "ShimState",
-    "Stage",
-    "StateDirectory",
-    "StillRunningError",
-    "UnsafeNameError",
-    "boot_id",
-    "end_session",
-    "open_process",
-    "open_shim",
-    "parse_node",
-    "parse_nodes",
-    "read_state",
-    "request_stop",
-    "stat",
-    "this_machine",
-]
+from muster_runtimes.process.ports import NoFreePortError as NoFreePortError
+from muster_runtimes.process.processes import boot_id as boot_id, open_process as open_process, stat as stat
+from muster_runtimes.process.runtime import (
+    ProcessOptions as ProcessOptions,
+    ProcessRuntime as ProcessRuntime,
+    StillRunningError as StillRunningError,
+)
+from muster_runtimes.process.state_files import (
+    ShimState as ShimState,
+    Stage as Stage,
+    StateDirectory as StateDirectory,
+    UnsafeNameError as UnsafeNameError,
+    end_session as end_session,
+    open_shim as open_shim,
+    read_state as read_state,
+    request_stop as request_stop,
+)

@@ -4,18 +4,11 @@
 (``node``, inside ``node_sandbox``). ``Cluster`` is the interface of a control plane and of an existing cluster.
 """
 
-from muster_testing.cluster.cluster import Cluster
-from muster_testing.cluster.control_plane import ControlPlane, control_plane_for_tests
-from muster_testing.cluster.program import ClusterProgramFailed
-from muster_testing.cluster.rest import Rest, RestError
-from muster_testing.cluster.tools import MissingTool
-
-__all__ = [
-    "Cluster",
-    "ClusterProgramFailed",
-    "ControlPlane",
-    "MissingTool",
-    "Rest",
-    "RestError",
-    "control_plane_for_tests",
-]
+from muster_testing.cluster.cluster import Cluster as Cluster
+from muster_testing.cluster.control_plane import (
+    ControlPlane as ControlPlane,
+    control_plane_for_tests as control_plane_for_tests,
+)
+from muster_testing.cluster.program import ClusterProgramFailed as ClusterProgramFailed
+from muster_testing.cluster.rest import Rest as Rest, RestError as RestError
+from muster_testing.cluster.tools import MissingTool as MissingTool

@@ -18,8 +18,6 @@ from muster_testing.cluster.node import NODE_TOOLS, RealNode, may_run
 from muster_testing.cluster.program import run_in_new_loop
 from muster_testing.cluster.tools import PACKAGES, find, require
 
-__all__ = ["cluster", "cluster_tools", "namespace", "own_control_plane", "real_node"]
-
 REQUIRED = "MUSTER_TEST_CLUSTER"
 
 

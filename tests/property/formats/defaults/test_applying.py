@@ -1,7 +1,6 @@
 """Applying platform defaults is idempotent and changes only empty fields."""
 
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from muster_core.models import Category, Job, JobKind, Role, Template, Toleration
 from muster_formats.defaults import (

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import msgspec
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from muster_core.models import Job, Node, Resources, Role, Taint, Template, Toleration
 from muster_core.scheduling.placement import Allocation, Snapshot, gang_of

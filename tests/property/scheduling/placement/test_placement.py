@@ -11,8 +11,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from muster_core.events import Assignment
 from muster_core.models import (

@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 
 from muster_core import events
 from muster_core.lifecycle import ACTIVE_PHASES

@@ -7,8 +7,7 @@ from collections.abc import Sequence
 
 import msgspec
 import pytest
-from hypothesis import HealthCheck, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from muster_core import events, lifecycle

@@ -16,8 +16,7 @@ from muster._cli.documents import (
 )
 from muster._cli.options import State, shared_options
 from muster._cli.output import counted, print_problems, print_table, table
-from muster_formats.export.conversion import TARGETS
-from muster_formats.export.conversion import convert as write_as
+from muster_formats.export.conversion import TARGETS, convert as write_as
 from muster_formats.fields import FieldDescription, FieldRow, UnknownFieldError, describe_field
 
 _VALIDATE_EXAMPLES = """\b

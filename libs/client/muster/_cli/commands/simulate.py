@@ -30,8 +30,8 @@ from muster_core.simulation import (
     read_cluster,
     read_shorthand,
     read_trace,
+    simulate as run,
 )
-from muster_core.simulation import simulate as run
 from muster_formats.queues import parse_queues
 
 _DEFAULT_POLICIES = ("fifo", "dragon", "marginal_gain")

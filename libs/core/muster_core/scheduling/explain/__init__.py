@@ -5,27 +5,21 @@
 """
 
 from muster_core.scheduling.explain.diagnosis import (
-    DIAGNOSIS_US_PER_CLASS,
-    Diagnoses,
-    NoFit,
-    WaitReports,
-    diagnose,
+    DIAGNOSIS_US_PER_CLASS as DIAGNOSIS_US_PER_CLASS,
+    Diagnoses as Diagnoses,
+    NoFit as NoFit,
+    WaitReports as WaitReports,
+    diagnose as diagnose,
 )
-from muster_core.scheduling.explain.explanation import Explanation, FilteredNodes, JobExplainer, RoleSize
-from muster_core.scheduling.explain.remedies import Remedy, RemedyKind, SizeChange, remedy_text
-
-__all__ = [
-    "DIAGNOSIS_US_PER_CLASS",
-    "Diagnoses",
-    "Explanation",
-    "FilteredNodes",
-    "JobExplainer",
-    "NoFit",
-    "Remedy",
-    "RemedyKind",
-    "RoleSize",
-    "SizeChange",
-    "WaitReports",
-    "diagnose",
-    "remedy_text",
-]
+from muster_core.scheduling.explain.explanation import (
+    Explanation as Explanation,
+    FilteredNodes as FilteredNodes,
+    JobExplainer as JobExplainer,
+    RoleSize as RoleSize,
+)
+from muster_core.scheduling.explain.remedies import (
+    Remedy as Remedy,
+    RemedyKind as RemedyKind,
+    SizeChange as SizeChange,
+    remedy_text as remedy_text,
+)

@@ -6,35 +6,19 @@
 """
 
 from muster_core.scheduling.reservations.expected_releases import (
-    ExpectedRelease,
-    ReleaseTimeline,
-    RemainingReleases,
-    RuntimeEstimates,
-    earliest_fit,
-    earliest_placement,
-    has_equal_replicas,
-    terminating_releases,
+    ExpectedRelease as ExpectedRelease,
+    ReleaseTimeline as ReleaseTimeline,
+    RemainingReleases as RemainingReleases,
+    RuntimeEstimates as RuntimeEstimates,
+    earliest_fit as earliest_fit,
+    earliest_placement as earliest_placement,
+    has_equal_replicas as has_equal_replicas,
+    terminating_releases as terminating_releases,
 )
 from muster_core.scheduling.reservations.reservation import (
-    LAUNCH_MARGIN_US,
-    Reservation,
-    ReservationCache,
-    ReservationPlanner,
-    Reservations,
+    LAUNCH_MARGIN_US as LAUNCH_MARGIN_US,
+    Reservation as Reservation,
+    ReservationCache as ReservationCache,
+    ReservationPlanner as ReservationPlanner,
+    Reservations as Reservations,
 )
-
-__all__ = [
-    "LAUNCH_MARGIN_US",
-    "ExpectedRelease",
-    "ReleaseTimeline",
-    "RemainingReleases",
-    "Reservation",
-    "ReservationCache",
-    "ReservationPlanner",
-    "Reservations",
-    "RuntimeEstimates",
-    "earliest_fit",
-    "earliest_placement",
-    "has_equal_replicas",
-    "terminating_releases",
-]

@@ -5,30 +5,23 @@ a running gang may change its size, ``transaction`` the tentative changes of a c
 """
 
 from muster_core.scheduling.state.allocations import (
-    Allocations,
-    holds_allocation,
-    reachable,
-    resizable,
-    size_of,
-    surplus,
+    Allocations as Allocations,
+    holds_allocation as holds_allocation,
+    reachable as reachable,
+    resizable as resizable,
+    size_of as size_of,
+    surplus as surplus,
 )
-from muster_core.scheduling.state.index import InvariantBroken, PoolIndex, violations
-from muster_core.scheduling.state.transaction import Evict, Instruction, Place, Resize, Transaction, Wait
-
-__all__ = [
-    "Allocations",
-    "Evict",
-    "Instruction",
-    "InvariantBroken",
-    "Place",
-    "PoolIndex",
-    "Resize",
-    "Transaction",
-    "Wait",
-    "holds_allocation",
-    "reachable",
-    "resizable",
-    "size_of",
-    "surplus",
-    "violations",
-]
+from muster_core.scheduling.state.index import (
+    InvariantBroken as InvariantBroken,
+    PoolIndex as PoolIndex,
+    violations as violations,
+)
+from muster_core.scheduling.state.transaction import (
+    Evict as Evict,
+    Instruction as Instruction,
+    Place as Place,
+    Resize as Resize,
+    Transaction as Transaction,
+    Wait as Wait,
+)
