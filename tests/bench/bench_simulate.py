@@ -82,11 +82,7 @@ def _rigid(number: int) -> Iterator[Arrival]:
         each = min(gpus, 8)
         requests = Resources(cpu=8000 * each, memory=64 * _GIB * each, gpu=1000 * each)
         role = Role(
-            name="worker",
-            replicas=replicas,
-            min=replicas,
-            max=replicas,
-            template=Template(requests=requests),
+            name="worker", replicas=replicas, min=replicas, max=replicas, template=Template(requests=requests)
         )
         yield Arrival(
             at_us=int(next(draw) * span_s) * SECOND,

@@ -77,11 +77,7 @@ class Variables:
         shown: set[ReplicaId] = set()
         for one in job.status.replicas:
             replica = ReplicaId(
-                job_id=job.job_id,
-                attempt=one.attempt,
-                role=one.role,
-                index=one.index,
-                restart=one.restart,
+                job_id=job.job_id, attempt=one.attempt, role=one.role, index=one.index, restart=one.restart
             )
             shown.add(replica)
             if one.state == _RUNNING or one.state in _ENDED:

@@ -68,11 +68,7 @@ async def _rate(root: Path, *, seconds: float) -> list[Measurement]:
     note = f"{_IN_FLIGHT} in flight for {seconds:g} s"
     return [
         Measurement(
-            name="submit_ack_per_s",
-            value=report.per_s,
-            unit="1/s",
-            better="more",
-            note=f"{note}; {busy}",
+            name="submit_ack_per_s", value=report.per_s, unit="1/s", better="more", note=f"{note}; {busy}"
         ),
         Measurement(
             name="submit_ack_ceiling_per_s",
@@ -107,13 +103,7 @@ async def _latency(root: Path, *, seconds: float) -> list[Measurement]:
     note = f"{_RATE} a second for {seconds:g} s, from the instant at which each was due"
     return [
         Measurement(name=f"submit_ack_p50_ms.{_RATE}", value=p50, unit="ms", note=note),
-        Measurement(
-            name=f"submit_ack_p99_ms.{_RATE}",
-            value=p99,
-            unit="ms",
-            budget=50,
-            note=f"{busy}",
-        ),
+        Measurement(name=f"submit_ack_p99_ms.{_RATE}", value=p99, unit="ms", budget=50, note=f"{busy}"),
     ]
 
 

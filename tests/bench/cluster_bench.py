@@ -19,18 +19,7 @@ from pathlib import Path
 
 import msgspec
 from cluster_gangs import NAMESPACE, NODE_CPU, NODE_GPUS, NODE_MEMORY, Shape
-from cluster_runs import (
-    Arena,
-    Run,
-    alone,
-    bare,
-    cancel,
-    grouped,
-    run,
-    submitted,
-    sweep,
-    uids_of_nodes,
-)
+from cluster_runs import Arena, Run, alone, bare, cancel, grouped, run, submitted, sweep, uids_of_nodes
 from measuring import Measurement, percentile, table
 from processes import give_way
 from system_under_test import fresh_folder, pids_of

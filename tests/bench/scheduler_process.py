@@ -14,16 +14,7 @@ from processes import cpu_s, memory_of
 from scheduler_world import passing
 from system_under_test import fresh_folder
 
-from muster_bus import (
-    Bus,
-    BusSettings,
-    Incoming,
-    Outgoing,
-    StreamRange,
-    StreamSpec,
-    provision,
-    read_range,
-)
+from muster_bus import Bus, BusSettings, Incoming, Outgoing, StreamRange, StreamSpec, provision, read_range
 from muster_core import events
 from muster_core.models import Job
 from muster_events.catalogue import JOBS_STREAM

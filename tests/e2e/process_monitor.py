@@ -21,11 +21,7 @@ from muster_runtimes.process import ShimState, StateDirectory, boot_id, read_sta
 _POLL_S = 0.05
 _TIMEOUT_S = 60
 
-_RANK = {
-    job_pb2.REPLICA_STATE_PLACED: 0,
-    job_pb2.REPLICA_STATE_LAUNCHED: 1,
-    job_pb2.REPLICA_STATE_RUNNING: 2,
-}
+_RANK = {job_pb2.REPLICA_STATE_PLACED: 0, job_pb2.REPLICA_STATE_LAUNCHED: 1, job_pb2.REPLICA_STATE_RUNNING: 2}
 _ENDED = 3
 
 

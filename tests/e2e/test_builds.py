@@ -6,15 +6,7 @@ from pathlib import Path
 
 import pytest
 from documents import document, job, several
-from harness import (
-    ROOT,
-    Connect,
-    Launcher,
-    output_of,
-    wait_for_phase,
-    wait_for_reason,
-    wait_until_removed,
-)
+from harness import ROOT, Connect, Launcher, output_of, wait_for_phase, wait_for_reason, wait_until_removed
 
 from muster import NotFound
 from muster_local import LocalSystem

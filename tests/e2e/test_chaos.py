@@ -27,11 +27,7 @@ ROUNDS = 3
 
 # Each run of a replica appends one line; O_APPEND makes that atomic.
 LOG_RUN = 'echo "$MUSTER_JOB $MUSTER_ATTEMPT $MUSTER_ROLE $MUSTER_INDEX" >> "$1"; '
-EXPECTED = {
-    "good": job_pb2.PHASE_SUCCEEDED,
-    "bad": job_pb2.PHASE_FAILED,
-    "long": job_pb2.PHASE_CANCELLED,
-}
+EXPECTED = {"good": job_pb2.PHASE_SUCCEEDED, "bad": job_pb2.PHASE_FAILED, "long": job_pb2.PHASE_CANCELLED}
 
 
 @pytest.mark.timeout(175)
@@ -69,11 +65,9 @@ async def submit_all(muster: AsyncClient, rng: random.Random, run_log: Path) -> 
         kind = rng.choice(["good"] * 6 + ["bad"] + ["long"])
         script = (
             LOG_RUN
-            + {
-                "good": f"sleep {rng.uniform(0.1, 2.0):.2f}",
-                "bad": "sleep 0.3; exit 7",
-                "long": "sleep 600",
-            }[kind]
+            + {"good": f"sleep {rng.uniform(0.1, 2.0):.2f}", "bad": "sleep 0.3; exit 7", "long": "sleep 600"}[
+                kind
+            ]
         )
         command = ("sh", "-c", script, "sh", str(run_log))
         document = job(f"{kind}-{number}", *command, replicas=rng.randint(1, 4), cpu="500m")

@@ -16,10 +16,7 @@ from harness import ROOT, Launcher
 
 from muster_testing.cluster.build import go_compiler
 
-PLUGINS = (
-    "google.golang.org/protobuf/cmd/protoc-gen-go",
-    "google.golang.org/grpc/cmd/protoc-gen-go-grpc",
-)
+PLUGINS = ("google.golang.org/protobuf/cmd/protoc-gen-go", "google.golang.org/grpc/cmd/protoc-gen-go-grpc")
 
 
 @pytest.fixture(scope="module")

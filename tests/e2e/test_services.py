@@ -64,9 +64,7 @@ async def command(*words: str) -> str:
 async def answering(muster: AsyncClient, job_id: str, *, restarts: int = 0) -> Job:
     """Return the service once its replica runs after this many restarts."""
     return await wait_for(
-        muster,
-        job_id,
-        lambda job: bool(job.status.address) and job.status.replicas[-1].restart == restarts,
+        muster, job_id, lambda job: bool(job.status.address) and job.status.replicas[-1].restart == restarts
     )
 
 
@@ -107,9 +105,7 @@ async def test_a_service_that_exits_with_0_is_restarted_without_limit(
     async with launch() as system, connect(system) as muster:
         job_id = await submit(muster, notebook("brief", tmp_path, "true", limit=0))
         seen = await wait_for(
-            muster,
-            job_id,
-            lambda job: bool(job.status.replicas) and job.status.replicas[0].restart >= 2,
+            muster, job_id, lambda job: bool(job.status.replicas) and job.status.replicas[0].restart >= 2
         )
         assert seen.status.phase == job_pb2.PHASE_RUNNING
         assert seen.status.failures == 0

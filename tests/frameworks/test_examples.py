@@ -14,10 +14,7 @@ from muster_rpc.v1 import job_pb2
 if TYPE_CHECKING:
     from .conftest import Needs
 
-pytestmark = [
-    pytest.mark.xdist_group("frameworks"),
-    pytest.mark.timeout(170),
-]
+pytestmark = [pytest.mark.xdist_group("frameworks"), pytest.mark.timeout(170)]
 
 WORDS = {
     "plain/job": ["reader-0 met reader-0, worker-0, worker-1", "worker-1 met reader-0, worker-0, worker-1"],

@@ -386,12 +386,7 @@ class Client:
         return self._command(self._jobs.ResumeJob, request)
 
     def restart(
-        self,
-        job: str,
-        *,
-        replica: str = "",
-        namespace: str | None = None,
-        request_id: str | None = None,
+        self, job: str, *, replica: str = "", namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.RestartJobResponse:
         """Restart the whole gang, or one ``replica`` (``worker-3``). Counts as no failure."""
         request = self._requests.restart(job, replica=replica, namespace=namespace, request_id=request_id)
@@ -527,10 +522,7 @@ class Client:
             request.page_token = page.next_page_token
 
     def _stream(
-        self,
-        begin: Callable[[], Responses[ResponseT]],
-        *,
-        resumable: bool = True,
+        self, begin: Callable[[], Responses[ResponseT]], *, resumable: bool = True
     ) -> Iterator[ResponseT]:
         retries = Retries(self._retry_timeout_s)
         while True:

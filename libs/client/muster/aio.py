@@ -388,12 +388,7 @@ class AsyncClient:
         return await self._command(self._jobs.ResumeJob, request)
 
     async def restart(
-        self,
-        job: str,
-        *,
-        replica: str = "",
-        namespace: str | None = None,
-        request_id: str | None = None,
+        self, job: str, *, replica: str = "", namespace: str | None = None, request_id: str | None = None
     ) -> job_service_pb2.RestartJobResponse:
         """Restart the whole gang, or one ``replica`` (``worker-3``). Counts as no failure."""
         request = self._requests.restart(job, replica=replica, namespace=namespace, request_id=request_id)
@@ -531,10 +526,7 @@ class AsyncClient:
             request.page_token = page.next_page_token
 
     async def _stream(
-        self,
-        begin: Callable[[], AsyncResponses[ResponseT]],
-        *,
-        resumable: bool = True,
+        self, begin: Callable[[], AsyncResponses[ResponseT]], *, resumable: bool = True
     ) -> AsyncIterator[ResponseT]:
         retries = Retries(self._retry_timeout_s)
         while True:

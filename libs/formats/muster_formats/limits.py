@@ -8,15 +8,7 @@ from typing import Any
 import msgspec
 
 from muster_core.frameworks import idles
-from muster_core.models import (
-    GPU_MILLI,
-    Framework,
-    Job,
-    JobKind,
-    Role,
-    Severity,
-    Template,
-)
+from muster_core.models import GPU_MILLI, Framework, Job, JobKind, Role, Severity, Template
 
 _FIXED_SIZE = frozenset({Framework.JAX, Framework.XGBOOST, Framework.MXNET})
 

@@ -12,16 +12,7 @@ from muster_core.models.problem_codes import Code
 from muster_core.quantities import format_cpu, format_duration, parse_cpu
 from muster_core.scheduling import MAX_WEIGHT, validate_queues
 from muster_formats.cursor import Cursor
-from muster_formats.field_types import (
-    AnyValue,
-    Boolean,
-    Choice,
-    Duration,
-    Integer,
-    ListOf,
-    Quantity,
-    String,
-)
+from muster_formats.field_types import AnyValue, Boolean, Choice, Duration, Integer, ListOf, Quantity, String
 from muster_formats.names import DNS_1123
 from muster_formats.native import (
     API_VERSION,
@@ -119,9 +110,7 @@ class QueueSpecFields(Table):
         "Whether its jobs may preempt jobs of lower priority in it; false by default.",
     )
     reclaims = Field(
-        "reclaims",
-        Boolean(),
-        "Whether it reclaims its guaranteed resources from borrowers; true by default.",
+        "reclaims", Boolean(), "Whether it reclaims its guaranteed resources from borrowers; true by default."
     )
     namespaces = Field(
         "namespaces", ListOf(String(DNS_1123)), "Namespaces whose jobs use it if they name no queue."

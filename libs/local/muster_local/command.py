@@ -177,9 +177,7 @@ def up(
             policy=policy,
             instances=dict(instances),
             spans=Spans(
-                sink=not no_sink and otlp_endpoint is None,
-                endpoint=otlp_endpoint,
-                query_url=trace_query_url,
+                sink=not no_sink and otlp_endpoint is None, endpoint=otlp_endpoint, query_url=trace_query_url
             ),
             log_level=log_level,
         ),

@@ -161,14 +161,7 @@ def discard_letter(target: BrokerTarget, number: int) -> None:
 
 def _call(target: BrokerTarget, call: Callable[["DeadLetters"], Awaitable[T]]) -> T:
     """Run `call` against the broker, and convert errors to messages."""
-    from muster_bus import (  # noqa: PLC0415
-        Bus,
-        BusNotFound,
-        BusSettings,
-        BusUnavailable,
-        DeadLetters,
-        ReplayFailed,
-    )
+    from muster_bus import Bus, BusNotFound, BusSettings, BusUnavailable, DeadLetters, ReplayFailed  # noqa: PLC0415
     from muster_events.catalogue import DEAD_STREAM  # noqa: PLC0415
     from muster_events.subjects import DEAD_PREFIX  # noqa: PLC0415
 

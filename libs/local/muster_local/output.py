@@ -109,13 +109,7 @@ _COLUMNS = 2
 
 
 def ready_summary(
-    *,
-    seconds: float,
-    address: str,
-    bus_url: str,
-    traces: str | None,
-    metrics: Mapping[str, str],
-    data: Path,
+    *, seconds: float, address: str, bus_url: str, traces: str | None, metrics: Mapping[str, str], data: Path
 ) -> str:
     """Return the summary of a started system: the time taken, the addresses, and the next command to type."""
     rows = [("gateway", f"{address} (gRPC)"), ("broker", bus_url)]

@@ -233,10 +233,7 @@ class SupervisedProgram:
                 raise ProgramFailed(self.name, exit_code, "\n".join(last))
             up_s = loop.time() - started
             wait_s = self._backoff.after(up_s)
-            self._log(
-                "warning",
-                f"{self.name} {ending} after {up_s:.1f} s, restarting in {wait_s:g} s",
-            )
+            self._log("warning", f"{self.name} {ending} after {up_s:.1f} s, restarting in {wait_s:g} s")
             await self._pause(wait_s)
 
     def stop(self) -> None:

@@ -270,9 +270,7 @@ class _Around:
         elif isinstance(error, Exception) and not isinstance(error, aio.AbortError):
             error_id = secrets.token_hex(4)
             log.error(
-                "a call failed",
-                exc_info=error,
-                extra=fields(method=self._meters.method, error_id=error_id),
+                "a call failed", exc_info=error, extra=fields(method=self._meters.method, error_id=error_id)
             )
             await self._context.abort(
                 grpc.StatusCode.INTERNAL, f"internal error {error_id}; the service's log has the details"

@@ -239,8 +239,7 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         Literal["json", "text"], msgspec.Meta(description="json for machines, text for people")
     ] = "json"
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"],
-        msgspec.Meta(description="least severe level to log"),
+        Literal["debug", "info", "warning", "error"], msgspec.Meta(description="least severe level to log")
     ] = "info"
     instance: Annotated[str, msgspec.Meta(description="unique name of this instance")] = msgspec.field(
         default_factory=_this_instance

@@ -3,15 +3,7 @@
 from collections.abc import Sequence
 from typing import Literal
 
-from muster_bus import (
-    Bus,
-    ConsumerSpec,
-    Outgoing,
-    Published,
-    StreamSpec,
-    dead_letter_stream,
-    provision,
-)
+from muster_bus import Bus, ConsumerSpec, Outgoing, Published, StreamSpec, dead_letter_stream, provision
 
 
 class TemporaryStream:

@@ -19,11 +19,7 @@ class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
         msgspec.Meta(description="the policy of jobs that have none and whose queues have none"),
     ] = "marginal_gain"
     idle_period_seconds: Annotated[
-        float,
-        msgspec.Meta(
-            description="seconds without a placement or a resize after which jobs grow",
-            ge=1,
-        ),
+        float, msgspec.Meta(description="seconds without a placement or a resize after which jobs grow", ge=1)
     ] = 60.0
     cool_down_seconds: Annotated[
         int, msgspec.Meta(description="seconds for which a job keeps its size after a resize", ge=0)

@@ -152,10 +152,7 @@ class KubernetesHarness:
         )
 
     async def until(
-        self,
-        runtime: KubernetesRuntime,
-        replica: ReplicaId,
-        holds: Callable[[Observation], bool],
+        self, runtime: KubernetesRuntime, replica: ReplicaId, holds: Callable[[Observation], bool]
     ) -> Observation:
         """Wait for an observation of the replica for which ``holds`` is true."""
         async with asyncio.timeout(TIMEOUT_S):

@@ -143,11 +143,7 @@ async def test_a_pod_created_after_its_job_was_forgotten_is_deleted(
         await harness.until_gone("pods")
 
         late = {
-            "metadata": {
-                "name": "mnist-worker-0",
-                "labels": pod.metadata.labels,
-                "finalizers": [FINALIZER],
-            },
+            "metadata": {"name": "mnist-worker-0", "labels": pod.metadata.labels, "finalizers": [FINALIZER]},
             "spec": {"nodeName": node, "containers": [{"name": "c", "image": "localhost/none:1"}]},
         }
         changes = runtime.job_changes()

@@ -57,9 +57,7 @@ async def test_unusable_credentials_raise_an_error(tmp_path: Path) -> None:
         await Credentials(kubeconfig=tmp_path / "odd").load()
 
 
-async def test_a_pod_without_a_service_account_has_no_credentials(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+async def test_a_pod_without_a_service_account_has_no_credentials(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("KUBERNETES_SERVICE_HOST", raising=False)
     with pytest.raises(CredentialsError, match="service account"):
         await Credentials(kubeconfig=None).load()

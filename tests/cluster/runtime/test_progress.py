@@ -57,10 +57,7 @@ async def test_the_latest_line_of_a_busy_log_is_read(harness: KubernetesHarness,
 
     assert first.replica == harness.replica()
     assert second.step > first.step
-    assert (second.at, second.metrics) == (
-        (1000 + second.step) * 1_000_000,
-        {"loss": str(1 / second.step)},
-    )
+    assert (second.at, second.metrics) == ((1000 + second.step) * 1_000_000, {"loss": str(1 / second.step)})
 
 
 async def test_the_log_of_a_job_of_fixed_size_is_not_read(

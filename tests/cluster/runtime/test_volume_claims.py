@@ -34,8 +34,7 @@ async def storage(
     """A storage class without a real provisioner; the tests read the annotation that a provisioner would use."""
     async with cluster.connect() as api:
         await api.create(
-            CLASSES,
-            {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode},
+            CLASSES, {"metadata": {"name": name}, "provisioner": provisioner, "volumeBindingMode": mode}
         )
         try:
             yield name

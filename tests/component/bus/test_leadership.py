@@ -5,16 +5,7 @@ from collections.abc import Awaitable, Callable
 import pytest
 import pytest_asyncio
 
-from muster_bus import (
-    BucketSpec,
-    Bus,
-    Fence,
-    Fenced,
-    KeyValueStore,
-    Leadership,
-    Outgoing,
-    provision,
-)
+from muster_bus import BucketSpec, Bus, Fence, Fenced, KeyValueStore, Leadership, Outgoing, provision
 from muster_testing.broker import Broker
 from muster_testing.conditions import Background, eventually
 from muster_testing.temporary_stream import TemporaryStream

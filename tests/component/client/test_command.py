@@ -265,10 +265,7 @@ def test_the_page_of_a_job_that_waits_does_without_a_scheduler(
 def test_the_page_of_a_resized_job_shows_generation_and_attempt_of_replicas(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, replica: MakeReplica
 ):
-    stayed, joined = (
-        replica(0, job_pb2.REPLICA_STATE_RUNNING),
-        replica(1, job_pb2.REPLICA_STATE_RUNNING),
-    )
+    stayed, joined = (replica(0, job_pb2.REPLICA_STATE_RUNNING), replica(1, job_pb2.REPLICA_STATE_RUNNING))
     joined.generation = 2
     gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1, replicas=(stayed, joined)))
     page = muster("get", "demo").stdout

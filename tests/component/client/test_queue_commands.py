@@ -80,9 +80,7 @@ class QueueDouble(queue_service_pb2_grpc.QueueServiceServicer):
         names = sorted(spec.name for spec in parse_queues(request.document.text).queues)
         kinds = [pb.QueueChange(name=name, kind=pb.QUEUE_CHANGE_KIND_CREATED) for name in names]
         return pb.ApplyQueuesResponse(
-            applied=pb.AppliedQueues(revision=1),
-            changes=kinds,
-            warnings=map(problem_to_proto, self.warnings),
+            applied=pb.AppliedQueues(revision=1), changes=kinds, warnings=map(problem_to_proto, self.warnings)
         )
 
     def DeleteQueue(

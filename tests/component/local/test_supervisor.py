@@ -48,12 +48,7 @@ async def test_a_crashing_program_is_restarted_with_growing_delays(
     supervisor.start(program("a", "crash"))
     await log.wait_for("up", "restarting in", times=4)
     messages = [line.message for line in log.matching("up", "restarting in")[:4]]
-    assert [message.rpartition(" in ")[2] for message in messages] == [
-        "0.05 s",
-        "0.1 s",
-        "0.2 s",
-        "0.2 s",
-    ]
+    assert [message.rpartition(" in ")[2] for message in messages] == ["0.05 s", "0.1 s", "0.2 s", "0.2 s"]
     assert all("a exited with exit code 1" in message for message in messages)
     assert log.matching("a", "Traceback: it broke")
 
@@ -148,10 +143,7 @@ async def test_a_missing_program_is_reported(
     await log.wait_for("up", "a exited with exit code 127")
 
 
-async def test_a_cancelled_loop_leaves_no_program(
-    log: LogRecorder,
-    program: MakeProgram,
-) -> None:
+async def test_a_cancelled_loop_leaves_no_program(log: LogRecorder, program: MakeProgram) -> None:
     started: list[int] = []
 
     def note(line: LogLine, _raw: bytes) -> None:

@@ -48,12 +48,7 @@ GIB = 1024**3
 AT = 1_700_000_000_000_000
 
 AMOUNT = Resources(
-    cpu=4000,
-    memory=8 * GIB,
-    gpu=1500,
-    gpu_memory=2 * GIB,
-    ephemeral_storage=GIB,
-    extended={"rdma/hca": 1},
+    cpu=4000, memory=8 * GIB, gpu=1500, gpu_memory=2 * GIB, ephemeral_storage=GIB, extended={"rdma/hca": 1}
 )
 
 TEMPLATE = Template(
@@ -338,13 +333,7 @@ SAMPLES: dict[str, msgspec.Struct] = {
         replicas=(msgspec.structs.replace(REPLICA, beneficiary="j-2345672345672345"),),
         resized_by="marginal_gain",
         progress=Progress(
-            role="worker",
-            index=0,
-            attempt=2,
-            generation=3,
-            step=1200,
-            at=AT,
-            metrics={"loss": "0.25"},
+            role="worker", index=0, attempt=2, generation=3, step=1200, at=AT, metrics={"loss": "0.25"}
         ),
         throughput=(Throughput(workers=2, steps=600, micros=60_000_000),),
     ),

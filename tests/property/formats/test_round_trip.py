@@ -133,11 +133,7 @@ def test_every_field_of_the_model_is_drawn() -> None:
 
     @seed(1)
     @settings(
-        max_examples=150,
-        deadline=None,
-        database=None,
-        phases=[Phase.generate],
-        suppress_health_check=SLOW,
+        max_examples=150, deadline=None, database=None, phases=[Phase.generate], suppress_health_check=SLOW
     )
     @given(stored_jobs())
     def draw(job: Job) -> None:

@@ -39,13 +39,7 @@ ROLES = {
     Framework.JAX: ("worker",),
     Framework.MXNET: ("scheduler", "server", "worker"),
 }
-ELASTIC = (
-    Framework.PLAIN,
-    Framework.TENSORFLOW,
-    Framework.PYTORCH,
-    Framework.HOROVOD,
-    Framework.PADDLE,
-)
+ELASTIC = (Framework.PLAIN, Framework.TENSORFLOW, Framework.PYTORCH, Framework.HOROVOD, Framework.PADDLE)
 RANKS = {
     Framework.PYTORCH: ("RANK", "WORLD_SIZE"),
     Framework.XGBOOST: ("RANK", "WORLD_SIZE"),

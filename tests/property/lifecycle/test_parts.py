@@ -15,8 +15,7 @@ from muster_testing.record_invariants import check_record
 START = 1_700_000_000_000_000
 WHY = Reason(code="Why", message="because")
 JOB = Job(
-    name="train",
-    roles=(Role(name="worker", replicas=2, min=1, max=3, template=Template(command=("true",))),),
+    name="train", roles=(Role(name="worker", replicas=2, min=1, max=3, template=Template(command=("true",))),)
 )
 _gang = tuple(events.Assignment(role="worker", index=index, node="n1") for index in range(2))
 

@@ -34,9 +34,7 @@ SEEN = tuple(state for state in ReplicaState if state is not ReplicaState.PLACED
 RANK = {ReplicaState.PLACED: 0, ReplicaState.LAUNCHED: 1, ReplicaState.RUNNING: 2}
 
 walking = settings(
-    deadline=None,
-    max_examples=100,
-    suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],
+    deadline=None, max_examples=100, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
 )
 
 optional_seconds = st.none() | st.integers(0, 90)

@@ -25,13 +25,7 @@ def _proposed(
     role: str = "worker", target: int = 3, attempt: int = 1, generation: int = 1
 ) -> events.ScaleProposed:
     return events.ScaleProposed(
-        role=role,
-        size=2,
-        target=target,
-        policy="p",
-        attempt=attempt,
-        generation=generation,
-        reason=WHY,
+        role=role, size=2, target=target, policy="p", attempt=attempt, generation=generation, reason=WHY
     )
 
 

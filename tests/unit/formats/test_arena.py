@@ -72,10 +72,7 @@ def test_a_volcano_job_has_a_role_for_each_image() -> None:
     )
     amounts = Resources(cpu=250, memory=128 * MI)
     role_ = Template(image="a", requests=amounts, limits=amounts, ports=(Port(name="job-port", number=2222),))
-    assert job.roles == (
-        role("part-0", 2, role_),
-        role("part-1", 2, replace(role_, image="b"), min=1),
-    )
+    assert job.roles == (role("part-0", 2, role_), role("part-1", 2, replace(role_, image="b"), min=1))
     assert (job.min_available, job.queue) == (3, "q")
 
 

@@ -123,12 +123,7 @@ def test_a_polyaxon_field_falls_back_to_the_platform_default() -> None:
     master, worker, ps = given.roles
     assert [
         t.node_selector for t in (master.template, worker.template, worker.overrides[1], ps.template)
-    ] == [
-        {"of": "master"},
-        {"for": "experiments"},
-        {"of": "one"},
-        {"for": "experiments"},
-    ]
+    ] == [{"of": "master"}, {"for": "experiments"}, {"of": "one"}, {"for": "experiments"}]
     own = (Toleration(key="worker", operator="Exists"),)
     assert [t.tolerations for t in (master.template, worker.template, worker.overrides[1], ps.template)] == [
         GPU,

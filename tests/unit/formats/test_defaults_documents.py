@@ -107,14 +107,8 @@ ERRORS = {
         "nodeSelectors: {experiment: {}}",
         ("UnknownField", "nodeSelectors.experiment"),
     ),
-    "a label that is none": (
-        "nodeSelectors: {jobs: {a: 'b c'}}",
-        ("BadName", "nodeSelectors.jobs.a"),
-    ),
-    "a toleration without a key": (
-        "tolerations: {jobs: [{value: x}]}",
-        ("Conflict", "tolerations.jobs[0]"),
-    ),
+    "a label that is none": ("nodeSelectors: {jobs: {a: 'b c'}}", ("BadName", "nodeSelectors.jobs.a")),
+    "a toleration without a key": ("tolerations: {jobs: [{value: x}]}", ("Conflict", "tolerations.jobs[0]")),
     "an affinity without terms": (
         "affinity: {jobs: {nodeAffinity: {requiredDuringSchedulingIgnoredDuringExecution: {}}}}",
         (

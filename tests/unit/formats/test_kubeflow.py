@@ -183,12 +183,7 @@ BAD: dict[str, tuple[str, dict[str, Any] | None, dict[str, Any], tuple[str, str]
         {"elasticPolicy": {"rdzvConf": [{"value": "1"}]}},
         ("Required", "spec.elasticPolicy.rdzvConf[0].key"),
     ),
-    "processes in words": (
-        "PyTorchJob",
-        None,
-        {"nprocPerNode": "many"},
-        ("NotAllowed", "spec.nprocPerNode"),
-    ),
+    "processes in words": ("PyTorchJob", None, {"nprocPerNode": "many"}, ("NotAllowed", "spec.nprocPerNode")),
     "processes by both names": (
         "PyTorchJob",
         torch(),

@@ -5,15 +5,7 @@ from typing import Any
 import pytest
 import yaml
 
-from muster_core.models import (
-    ELASTIC_POLICIES,
-    Framework,
-    Job,
-    Problem,
-    Role,
-    Severity,
-    Template,
-)
+from muster_core.models import ELASTIC_POLICIES, Framework, Job, Problem, Role, Severity, Template
 from muster_formats import Parsed, kubernetes_limits, read_document, read_spec
 
 CONTAINER = {"name": "tensorflow", "image": "i", "command": ["c"]}

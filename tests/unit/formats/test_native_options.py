@@ -147,11 +147,7 @@ BAD_BUILDS = {
     "a build without a build": (HEAD % "a" + "  kind: build\n" + ROLES, "Required", "spec.build"),
     "a build by a job that trains": (TRAINING + "  build: {steps: [a]}\n" + ROLES, "Conflict", "spec.build"),
     "a build of a build": (f"{BUILD}  builtBy: image\n", "Conflict", "spec.builtBy"),
-    "a build that is not there": (
-        f"{TRAINING}  builtBy: image\n{ROLES}",
-        "Conflict",
-        "spec.builtBy",
-    ),
+    "a build that is not there": (f"{TRAINING}  builtBy: image\n{ROLES}", "Conflict", "spec.builtBy"),
     "a build in another namespace": (
         f"{BUILD.replace('{name: image}', '{name: image, namespace: other}')}---\n{TRAINING}  builtBy: image\n{ROLES}",
         "Conflict",

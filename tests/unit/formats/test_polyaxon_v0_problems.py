@@ -89,10 +89,7 @@ ERRORS: dict[str, tuple[Parsed, tuple[str, str]]] = {
         tensorflow(worker=[{"index": 1}], worker_resources=[{"index": 1}]),
         ("Duplicate", "environment.replicas.worker_resources[0].index"),
     ),
-    "no index": (
-        tensorflow(worker=[{"labels": {}}]),
-        ("Required", "environment.replicas.worker[0].index"),
-    ),
+    "no index": (tensorflow(worker=[{"labels": {}}]), ("Required", "environment.replicas.worker[0].index")),
     "a negative count": (
         document(framework="tensorflow", environment={"replicas": {"n_workers": -1}}),
         ("OutOfRange", "environment.replicas.n_workers"),
@@ -174,10 +171,7 @@ ERRORS: dict[str, tuple[Parsed, tuple[str, str]]] = {
     "a Dockerfile": (document(build={"dockerfile": "Dockerfile"}), ("Unsupported", "build.dockerfile")),
     "a repository": (document(build={"image": "i", "git": "x"}), ("Unsupported", "build.git")),
     "a build by its number": (document(build={"ref": 12}), ("Required", "build.image")),
-    "a build given twice": (
-        document("build", image="i", build={"image": "j"}),
-        ("Conflict", "image"),
-    ),
+    "a build given twice": (document("build", image="i", build={"image": "j"}), ("Conflict", "image")),
     "variables that are no pairs": (
         document(build={"image": "i", "env_vars": [["A"]]}),
         ("WrongType", "build.env_vars[0]"),
@@ -239,10 +233,7 @@ ERRORS: dict[str, tuple[Parsed, tuple[str, str]]] = {
 }
 
 WARNINGS: dict[str, tuple[Parsed, list[tuple[str, str]]]] = {
-    "the older form": (
-        document(environment={"tensorflow": TWO}),
-        [("Misspelt", "environment.tensorflow")],
-    ),
+    "the older form": (document(environment={"tensorflow": TWO}), [("Misspelt", "environment.tensorflow")]),
     "worker_default": (
         tensorflow(worker_default={"labels": {"a": "b"}}),
         [("Misspelt", "environment.replicas.worker_default")],

@@ -49,11 +49,7 @@ def elastic(policy: dict[str, Any], **fields: Any) -> Parsed:
 
 @pytest.mark.parametrize(
     ("policy", "bounds"),
-    [
-        ({"minReplicas": 2, "maxReplicas": 5}, (2, 3, 5)),
-        ({"minReplicas": 3}, (3, 3, 3)),
-        ({}, (3, 3, 3)),
-    ],
+    [({"minReplicas": 2, "maxReplicas": 5}, (2, 3, 5)), ({"minReplicas": 3}, (3, 3, 3)), ({}, (3, 3, 3))],
 )
 def test_workers_stay_between_the_bounds(policy: dict[str, Any], bounds: tuple[int, int, int]) -> None:
     role = job_of(elastic(policy)).roles[0]

@@ -48,11 +48,7 @@ KNOWN: dict[str, tuple[Any, Framework]] = {
     "torch": ("torch-distributed", Framework.PYTORCH),
     "jax": ("jax-distributed", Framework.JAX),
     "in full": (
-        {
-            "name": "torch-distributed",
-            "kind": "ClusterTrainingRuntime",
-            "apiGroup": "trainer.kubeflow.org",
-        },
+        {"name": "torch-distributed", "kind": "ClusterTrainingRuntime", "apiGroup": "trainer.kubeflow.org"},
         Framework.PYTORCH,
     ),
 }

@@ -99,8 +99,7 @@ _COMMANDS = {
     "logs": LazyCommand("muster._cli.commands.replicas:logs", "Print the output of a job's replicas."),
     "exec": LazyCommand("muster._cli.commands.replicas:exec_command", "Run a command in a replica."),
     "port-forward": LazyCommand(
-        "muster._cli.commands.replicas:port_forward",
-        "Forward a local port to a replica.",
+        "muster._cli.commands.replicas:port_forward", "Forward a local port to a replica."
     ),
     "explain": LazyCommand(
         "muster._cli.commands.jobs:explain", "Explain why a job waits, and what would let it start."

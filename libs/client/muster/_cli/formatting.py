@@ -200,10 +200,7 @@ def _in_words(numbers: Mapping[str, int]) -> Iterator[tuple[str, str]]:
     rest = {name: value for name, value in sorted(numbers.items()) if not name.startswith(_SHOWN_ELSEWHERE)}
     if rest.keys() >= {_NEEDED, _PLACEABLE}:
         placeable, needed = rest.pop(_PLACEABLE), counted(rest.pop(_NEEDED), "replica")
-        yield (
-            f"{placeable} of the {needed}",
-            f"{placeable} of the {needed} that start together would fit",
-        )
+        yield (f"{placeable} of the {needed}", f"{placeable} of the {needed} that start together would fit")
     for name, value in rest.items():
         kind, _, resource = name.partition(".")
         if resource:

@@ -81,10 +81,7 @@ def figures(results: Sequence[SimulationResult]) -> list[Figure]:
 
 def as_data(results: Sequence[SimulationResult], *, gpus: int, nodes: int) -> dict[str, object]:
     """Return everything as JSON values. Times are in seconds, GPUs in thousandths."""
-    return {
-        "cluster": {"nodes": nodes, "gpuMilli": gpus},
-        "results": [_result(result) for result in results],
-    }
+    return {"cluster": {"nodes": nodes, "gpuMilli": gpus}, "results": [_result(result) for result in results]}
 
 
 def _cells(row: _MeasureRow, results: Sequence[SimulationResult]) -> tuple[Cell, ...]:

@@ -224,9 +224,5 @@ def _after(word: Word, value: str, skipped: int) -> Word:
     literal = word.literal >= skipped
     column = word.column + skipped if literal else word.column
     return Word(
-        value=value,
-        line=word.line,
-        column=column,
-        text=value,
-        literal=max(word.literal - skipped, 0),
+        value=value, line=word.line, column=column, text=value, literal=max(word.literal - skipped, 0)
     )

@@ -201,9 +201,7 @@ class ClaimMount:
         if not path.startswith("/"):
             words = f"{cursor.path} must be claim:/path, not {shown(cursor.node.text)}"
             cursor.error(
-                Code.NOT_ALLOWED,
-                words,
-                allowed="the name of a volume claim, a colon, and the mount path",
+                Code.NOT_ALLOWED, words, allowed="the name of a volume claim, a colon, and the mount path"
             )
             return None
         if not _CLAIM.allows(claim) and not all(DNS_1123.allows(part) for part in claim.split(".")):

@@ -22,15 +22,7 @@ from muster_formats.arena.flag_types import (
     Tolerated,
 )
 from muster_formats.field_types import Choice, LooseString, Quantity, String
-from muster_formats.names import (
-    DNS_1035,
-    DNS_1123,
-    LABEL_KEY,
-    LABEL_VALUE,
-    QUEUE,
-    RESOURCE_NAME,
-    VARIABLE,
-)
+from muster_formats.names import DNS_1035, DNS_1123, LABEL_KEY, LABEL_VALUE, QUEUE, RESOURCE_NAME, VARIABLE
 from muster_formats.rules import MAX_PROCESSES, MAX_REPLICAS, PROCESS_KEYWORDS
 from muster_formats.schema import Table
 
@@ -116,11 +108,7 @@ class JobFlags(GlobalFlags):
 class CommonFlags(JobFlags):
     """Flags of every training job."""
 
-    image = Flag(
-        "--image",
-        String(),
-        "The default image of every replica; optional on the process runtime.",
-    )
+    image = Flag("--image", String(), "The default image of every replica; optional on the process runtime.")
     gpus = Flag("--gpus", _GPUS, "GPUs of each worker, chief and evaluator; default 0.")
     device = Flag(
         "--device",
@@ -352,9 +340,7 @@ class ElasticFlags(EveryReplicaFlags):
     launcher_annotation = Flag("--launcher-annotation", _ANNOTATION, "The launcher's annotations.", many=True)
     worker_annotation = Flag("--worker-annotation", _ANNOTATION, "The workers' annotations.", many=True)
     job_restart_policy = Flag(
-        "--job-restart-policy",
-        Choice(RestartPolicy),
-        "The launcher's restart policy; default Never.",
+        "--job-restart-policy", Choice(RestartPolicy), "The launcher's restart policy; default Never."
     )
     worker_restart_policy = Flag(
         "--worker-restart-policy", Choice(RestartPolicy), "The workers' restart policy; default Never."

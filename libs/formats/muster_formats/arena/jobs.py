@@ -80,9 +80,7 @@ def read_pytorch(command_line: ArenaCommand, given: ReadContext, locations: Fiel
     count = 1 if workers is None else workers
     if count == 0 and (cursor := command_line.at(flags.workers)):
         cursor.error(
-            Code.OUT_OF_RANGE,
-            "must be at least 1: the master is one of the workers",
-            fix="write --workers=1",
+            Code.OUT_OF_RANGE, "must be at least 1: the master is one of the workers", fix="write --workers=1"
         )
     replica = replace(every_replica(command_line, "pytorch"), port=port_of(Framework.PYTORCH, None))
     base = template(command_line, replica)

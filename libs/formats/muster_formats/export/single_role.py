@@ -28,11 +28,7 @@ from muster_formats.trainjob.reader import BACKOFF_LIMIT, NODE, ROLE, RUNTIMES
 
 _TRAINJOB_EXPRESSIBLE = frozenset({"spec.options.processes"})
 _RESOURCES = "resources"
-_LOST_FIELDS = {
-    "workingDir": "workingDir",
-    "ports": "ports",
-    "terminationGracePeriodSeconds": "gracePeriod",
-}
+_LOST_FIELDS = {"workingDir": "workingDir", "ports": "ports", "terminationGracePeriodSeconds": "gracePeriod"}
 
 
 def write_batch_job(job: Job, losses: LossReport) -> JsonObject:

@@ -7,15 +7,7 @@ from __future__ import annotations
 
 from muster_core.models import CleanPodPolicy, RestartPolicy
 from muster_core.quantities import MAX_SECONDS
-from muster_formats.field_types import (
-    MAX_INT32,
-    Boolean,
-    Choice,
-    Integer,
-    ListOf,
-    LooseString,
-    String,
-)
+from muster_formats.field_types import MAX_INT32, Boolean, Choice, Integer, ListOf, LooseString, String
 from muster_formats.names import QUEUE
 from muster_formats.native import Processes, RendezvousBackend
 from muster_formats.pods import KubernetesMetadataFields, PodTemplate

@@ -121,10 +121,7 @@ class MPIJobV2SpecFields(CommonMPIJobSpecFields):
         "launcherCreationPolicy", "When the launcher starts.", "the launcher starts when every worker runs"
     )
     launcher_as_worker = Field(
-        "runLauncherAsWorker",
-        Boolean(),
-        "Whether ranks also run in the launcher.",
-        partly="true is an error",
+        "runLauncherAsWorker", Boolean(), "Whether ranks also run in the launcher.", partly="true is an error"
     )
 
 
@@ -254,11 +251,7 @@ def _tfjob(spec: Section, locations: FieldLocations) -> KindSpecifics:
     low, high = spec.get(fields.min_instances), spec.get(fields.max_instances)
     dragon = low is not None or high is not None
     bounds = WorkerBounds(
-        section=spec,
-        low_key=fields.min_instances.key,
-        high_key=fields.max_instances.key,
-        low=low,
-        high=high,
+        section=spec, low_key=fields.min_instances.key, high_key=fields.max_instances.key, low=low, high=high
     )
     all_workers = spec.get(fields.success_policy) is TFJobSuccessPolicy.ALL_WORKERS
     return KindSpecifics(

@@ -294,10 +294,7 @@ class _ReplicaSpecReader:
         bounds = self.bounds
         if bounds is None:
             return self._with_min_available(worker, others)
-        for count, key, bound in (
-            ("min", bounds.low_key, bounds.low),
-            ("max", bounds.high_key, bounds.high),
-        ):
+        for count, key, bound in (("min", bounds.low_key, bounds.low), ("max", bounds.high_key, bounds.high)):
             if bound is not None:
                 location = bounds.section.cursor.key_location(key)
                 self.locations.record(JobField(count, WORKER), location, key)

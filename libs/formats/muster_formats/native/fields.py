@@ -48,13 +48,7 @@ from muster_formats.pods import (
     parse_count,
     read_variables,
 )
-from muster_formats.rules import (
-    MAX_PROCESSES,
-    MAX_REPLICAS,
-    MAX_ROLES,
-    PROCESS_KEYWORDS,
-    RENDEZVOUS_BACKENDS,
-)
+from muster_formats.rules import MAX_PROCESSES, MAX_REPLICAS, MAX_ROLES, PROCESS_KEYWORDS, RENDEZVOUS_BACKENDS
 from muster_formats.schema import Field, Nested, Table
 
 API_VERSION = "muster.dev/v1"

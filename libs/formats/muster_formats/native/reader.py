@@ -80,9 +80,7 @@ _OPTIONS = {
 def build_role(build: Build) -> Role:
     """Return the role of a build job that defines no roles: one replica of the base image that runs the steps in a shell."""
     template = Template(
-        image=build.base,
-        command=("sh", "-ec", "\n".join(build.steps) or "true"),
-        env=dict(build.env),
+        image=build.base, command=("sh", "-ec", "\n".join(build.steps) or "true"), env=dict(build.env)
     )
     return Role(name=BUILD_ROLE, replicas=1, min=1, max=1, template=template)
 

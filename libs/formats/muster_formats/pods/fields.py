@@ -144,10 +144,7 @@ class PodSpecFields(Table):
     account_name = Field("serviceAccountName", AnyValue(), "Service account.", kubernetes=True)
     fqdn = Field("setHostnameAsFQDN", AnyValue(), "Whether the host name is the FQDN.", kubernetes=True)
     share_processes = Field(
-        "shareProcessNamespace",
-        AnyValue(),
-        "Whether containers see each other's processes.",
-        kubernetes=True,
+        "shareProcessNamespace", AnyValue(), "Whether containers see each other's processes.", kubernetes=True
     )
     subdomain = Field("subdomain", AnyValue(), "Subdomain of the pod.", kubernetes=True)
     volumes = Field("volumes", AnyValue(), "Volumes.", kubernetes=True)

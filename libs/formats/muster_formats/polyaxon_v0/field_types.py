@@ -304,10 +304,7 @@ class _Amounts:
             at.error(Code.CONFLICT, message, found="", fix="write the same number for both")
         elif asked is not None and held is not None and asked > held:
             at.error(
-                Code.CONFLICT,
-                f"the request of {name} exceeds its limit",
-                found="",
-                fix="raise the limit",
+                Code.CONFLICT, f"the request of {name} exceeds its limit", found="", fix="raise the limit"
             )
         if asked is not None:
             self.requests[name] = asked

@@ -7,10 +7,7 @@ import enum
 from muster_formats.field_types import AnyValue, Boolean, Choice, ListOf, RawMapping, String
 from muster_formats.names import NameRule
 from muster_formats.polyaxon_v0.environment import V0ExperimentEnvFields, V0LoneEnvFields, V0ReplicasFields
-from muster_formats.polyaxon_v0.field_types import (
-    Commands,
-    Pairs,
-)
+from muster_formats.polyaxon_v0.field_types import Commands, Pairs
 from muster_formats.schema import Field, Nested, Table, ignored, rejected
 
 VERSION = "1"
@@ -167,9 +164,7 @@ class V0ExperimentFields(V0RunnableFields):
 
     required = ("run",)
     backend = Field(
-        "backend",
-        Choice(Backend),
-        "The backend that decides role names: native (default), kubeflow or mpi.",
+        "backend", Choice(Backend), "The backend that decides role names: native (default), kubeflow or mpi."
     )
     framework = Field("framework", String(), "tensorflow, mxnet, horovod or pytorch; required with replicas.")
     environment = Field(

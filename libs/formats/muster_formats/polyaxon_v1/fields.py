@@ -5,16 +5,7 @@ from __future__ import annotations
 import enum
 
 from muster_core.quantities import MAX_SECONDS
-from muster_formats.field_types import (
-    AnyValue,
-    Boolean,
-    Choice,
-    Integer,
-    ListOf,
-    LooseString,
-    MapOf,
-    String,
-)
+from muster_formats.field_types import AnyValue, Boolean, Choice, Integer, ListOf, LooseString, MapOf, String
 from muster_formats.polyaxon_v1.run_fields import RUN, OneOrMany, V1Param
 from muster_formats.schema import Field, Nested, Table, ignored, rejected
 

@@ -130,10 +130,7 @@ class RunReader:
         reader = ClusterReader(self._roles(self._pods(), default_policy=RestartPolicy.ALWAYS))
         roles = reader.ray(section) if section.table is V1RayClusterFields else reader.dask(section)
         return V1Run(
-            roles=roles,
-            kind=JobKind.SERVICE,
-            category=Category.EXPERIMENTS,
-            priority=_highest(reader.roles),
+            roles=roles, kind=JobKind.SERVICE, category=Category.EXPERIMENTS, priority=_highest(reader.roles)
         )
 
     def _distributed(self, section: Section, shape: _Distributed) -> V1Run:

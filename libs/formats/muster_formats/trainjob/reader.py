@@ -49,10 +49,7 @@ from muster_formats.trainjob.fields import (
     TrainJobSpecFields,
 )
 
-RUNTIMES: Mapping[str, Framework] = {
-    "torch-distributed": Framework.PYTORCH,
-    "jax-distributed": Framework.JAX,
-}
+RUNTIMES: Mapping[str, Framework] = {"torch-distributed": Framework.PYTORCH, "jax-distributed": Framework.JAX}
 """The supported runtimes: those of the trainer's release that only define a framework."""
 
 ROLE = "worker"

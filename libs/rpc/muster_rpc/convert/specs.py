@@ -209,11 +209,7 @@ def constraint_name(number: int) -> str:
 
 
 def node_to_proto(
-    node: Node,
-    *,
-    pool: str,
-    allocated: Resources,
-    replicas: Sequence[cluster_service_pb2.NodeReplica] = (),
+    node: Node, *, pool: str, allocated: Resources, replicas: Sequence[cluster_service_pb2.NodeReplica] = ()
 ) -> cluster_service_pb2.Node:
     """The node as a message; ``allocated`` is what Muster's replicas hold of it."""
     return _NODES.to_proto(node, pool=pool, allocated=resources_to_proto(allocated), replicas=replicas)

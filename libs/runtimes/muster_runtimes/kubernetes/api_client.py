@@ -213,12 +213,7 @@ class ApiClient:
         headers |= await self._identity()
         try:
             async with self._session.request(
-                method,
-                self._server + path,
-                params=query,
-                data=body,
-                headers=headers,
-                allow_redirects=False,
+                method, self._server + path, params=query, data=body, headers=headers, allow_redirects=False
             ) as response:
                 data = await response.read()
         except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:

@@ -12,12 +12,8 @@ from pathlib import Path
 from kubernetes.aio.client.configuration import Configuration
 from kubernetes.aio.client.rest import RESTClientObject
 from kubernetes.aio.config.config_exception import ConfigException
-from kubernetes.aio.config.incluster_config import (
-    load_incluster_config,  # pyright: ignore[reportUnknownVariableType] (untyped in the library)
-)
-from kubernetes.aio.config.kube_config import (
-    load_kube_config,  # pyright: ignore[reportUnknownVariableType] (untyped in the library)
-)
+from kubernetes.aio.config.incluster_config import load_incluster_config  # pyright: ignore[reportUnknownVariableType] (untyped in the library)
+from kubernetes.aio.config.kube_config import load_kube_config  # pyright: ignore[reportUnknownVariableType] (untyped in the library)
 
 _RENEW_AFTER_S = 600.0
 

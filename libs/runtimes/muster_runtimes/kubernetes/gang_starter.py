@@ -32,12 +32,7 @@ from muster_runtimes.kubernetes.manifests import (
 from muster_runtimes.kubernetes.nodes import NodeInformer, pod_requests, sum_resources
 from muster_runtimes.kubernetes.objects import Pod
 from muster_runtimes.kubernetes.volume_claims import VolumeClaims
-from muster_runtimes.kubernetes.writer import (
-    NameTaken,
-    NameTerminating,
-    ObjectWriter,
-    is_quota_exceeded,
-)
+from muster_runtimes.kubernetes.writer import NameTaken, NameTerminating, ObjectWriter, is_quota_exceeded
 from muster_runtimes.protocols import NOT_RUN, Launch, Observation, ReplicaId
 from muster_service.logs import fields
 
@@ -260,11 +255,7 @@ class GangStarter:
     async def _write_config_map(self, job_id: str, registered: RegisteredJob) -> None:
         try:
             uid = await self._writer.ensure_config_map(
-                job_id,
-                registered.job,
-                uid=registered.uid,
-                members=registered.members,
-                files=registered.files,
+                job_id, registered.job, uid=registered.uid, members=registered.members, files=registered.files
             )
         except (RequestRejected, NameTaken, ObjectNotFound) as rejection:
             registered.rejection = str(rejection)

@@ -117,12 +117,7 @@ class ObjectWriter:
         raise NameTerminating(metadata["name"])
 
     async def ensure_pod(
-        self,
-        manifest: dict[str, Any],
-        replica: ReplicaId,
-        *,
-        grace_s: int,
-        before_send: Callable[[], None],
+        self, manifest: dict[str, Any], replica: ReplicaId, *, grace_s: int, before_send: Callable[[], None]
     ) -> Pod:
         """Create a pod unless it exists, and return it.
 

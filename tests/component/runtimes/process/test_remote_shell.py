@@ -267,11 +267,7 @@ async def test_a_host_is_the_newest_run_in_the_callers_attempt(harness: RuntimeH
 async def test_an_unknown_host_is_rejected(harness: RuntimeHarness, caller: Caller, host: str):
     await harness.runtime().start(server(harness, worker()))
 
-    assert await caller.run(host, "true") == (
-        255,
-        "",
-        f"remote shell: this job has no replica {host}\n",
-    )
+    assert await caller.run(host, "true") == (255, "", f"remote shell: this job has no replica {host}\n")
 
 
 async def test_a_replica_without_a_command_server_is_unreachable(harness: RuntimeHarness, caller: Caller):

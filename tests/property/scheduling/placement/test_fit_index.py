@@ -65,8 +65,7 @@ def _apply(event: str, position: int, turn: int, snapshot: Snapshot) -> None:
     name = f"n{position:02d}"
     if event == "allocate":
         snapshot.allocate(
-            (f"job-{turn}", 1, "worker", position),
-            Allocation(name, REQUEST.demand, (turn % 4,)),
+            (f"job-{turn}", 1, "worker", position), Allocation(name, REQUEST.demand, (turn % 4,))
         )
     elif event == "release":
         for key in [key for key, one in snapshot.allocations.items() if one.node == name]:

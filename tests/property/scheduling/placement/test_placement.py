@@ -41,9 +41,7 @@ ZONE = "zone"
 PODS = {"app": "train"}
 
 requests = st.builds(
-    Resources,
-    cpu=st.sampled_from([500, 1000, 3000]),
-    gpu=st.sampled_from([0, 300, 500, 1000, 2000]),
+    Resources, cpu=st.sampled_from([500, 1000, 3000]), gpu=st.sampled_from([0, 300, 500, 1000, 2000])
 )
 policies = st.builds(
     PlacementPolicy,

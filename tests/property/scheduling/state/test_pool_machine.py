@@ -27,9 +27,7 @@ ACTIVE = (Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING)
 NODES = ("n1", "n2", "n3", "n4")
 
 requests = st.builds(
-    Resources,
-    cpu=st.sampled_from([500, 500, 1000, 3000]),
-    gpu=st.sampled_from([0, 0, 300, 500, 1000, 2000]),
+    Resources, cpu=st.sampled_from([500, 500, 1000, 3000]), gpu=st.sampled_from([0, 0, 300, 500, 1000, 2000])
 )
 
 

@@ -95,11 +95,7 @@ def test_no_replica_is_removed_on_an_infeasible_node(pool: ScaledPool) -> None:
 
 @pytest.mark.parametrize(
     "fields",
-    [
-        {"elastic": ElasticPolicy(policy="none")},
-        {"preemptible": False},
-        {"min_available": 9},
-    ],
+    [{"elastic": ElasticPolicy(policy="none")}, {"preemptible": False}, {"min_available": 9}],
     ids=["policy none", "not preemptible", "needs all replicas"],
 )
 def test_some_jobs_never_shrink(pool: ScaledPool, fields: dict[str, object]) -> None:

@@ -17,13 +17,7 @@ if TYPE_CHECKING:
 
 def variables(gang: GangBuilder, job: Job, replica: ReplicaRecord) -> dict[str, str]:
     """Return the environment of ``replica``."""
-    return environment(
-        gang.record(replica),
-        job,
-        replica,
-        context=gang.context(job),
-        traceparent="00-a-b-01",
-    )
+    return environment(gang.record(replica), job, replica, context=gang.context(job), traceparent="00-a-b-01")
 
 
 def test_every_replica_has_its_identity_and_addresses(gang: GangBuilder) -> None:
@@ -93,9 +87,7 @@ def test_a_template_overrides_variables_that_are_not_identity(gang: GangBuilder,
     assert gang.variables(job, "worker", 0, gang.context(job, interface="lo"))[name] == "mine"
 
 
-def test_framework_variables_precede_the_templates_so_that_it_can_refer_to_them(
-    gang: GangBuilder,
-) -> None:
+def test_framework_variables_precede_the_templates_so_that_it_can_refer_to_them(gang: GangBuilder) -> None:
     job = gang.job(("worker", 2, 2), framework=Framework.PYTORCH)
 
     names = list(variables(gang, job, gang.replica("worker", 0)))

@@ -9,15 +9,7 @@ import msgspec
 import pytest
 
 from muster_core.frameworks import RemoteShell
-from muster_core.models import (
-    Convention,
-    Framework,
-    FrameworkOptions,
-    Rendezvous,
-    Resources,
-    Role,
-    Template,
-)
+from muster_core.models import Convention, Framework, FrameworkOptions, Rendezvous, Resources, Role, Template
 
 if TYPE_CHECKING:
     from .conftest import GangBuilder

@@ -128,11 +128,7 @@ class JobLog:
         refs = tuple(events.ReplicaRef(role=role, index=index) for role, index in named)
         return self.apply(
             events.JobRestarting(
-                scope=RestartScope.REPLICA,
-                attempt=self.attempt,
-                reason=WHY,
-                delay_ms=delay_ms,
-                replicas=refs,
+                scope=RestartScope.REPLICA, attempt=self.attempt, reason=WHY, delay_ms=delay_ms, replicas=refs
             )
         )
 

@@ -163,9 +163,7 @@ def test_a_report_of_an_earlier_run_does_not_change_the_restarted_one(new_log: N
     assert log.replica("worker", 1).state is S.PLACED
 
 
-def test_a_placement_drops_ended_replicas_and_keeps_the_others(
-    new_log: NewJobLog,
-) -> None:
+def test_a_placement_drops_ended_replicas_and_keeps_the_others(new_log: NewJobLog) -> None:
     log = new_log().running()
     log.evict()
     log.see("ps", 0, S.REMOVED)

@@ -151,9 +151,7 @@ def test_a_suspended_job_ignores_scale_and_restart(new_log: NewJobLog, command: 
     assert not any(one.restarting for one in after.replicas)
 
 
-def test_a_suspension_drops_requested_sizes(
-    new_log: NewJobLog,
-) -> None:
+def test_a_suspension_drops_requested_sizes(new_log: NewJobLog) -> None:
     log = new_log().running()
     asked = events.CommandRequested(command=Command.SCALE, request_id="r", role="worker", target=1)
     log.apply(asked)

@@ -46,12 +46,7 @@ def job() -> MakeJob:
         **rest: object,
     ) -> Job:
         made = ScenarioPool().job(
-            name,
-            workers,
-            floor=floor or workers,
-            most=most,
-            servers=servers,
-            restart_policy=restart_policy,
+            name, workers, floor=floor or workers, most=most, servers=servers, restart_policy=restart_policy
         )
         return msgspec.structs.replace(made, **rest)
 

@@ -199,9 +199,7 @@ async def test_requests_refuse_compression(tmp_path: Path) -> None:
 
 
 @contextlib.asynccontextmanager
-async def reflecting(
-    api: ApiClient,
-) -> AsyncGenerator[tuple[Reflector[Pod], asyncio.Queue[tuple[str, str]]]]:
+async def reflecting(api: ApiClient) -> AsyncGenerator[tuple[Reflector[Pod], asyncio.Queue[tuple[str, str]]]]:
     changes: asyncio.Queue[tuple[str, str]] = asyncio.Queue()
 
     def changed(before: Pod | None, after: Pod | None) -> None:

@@ -96,11 +96,7 @@ def fixed(
 
 def made(job: Job, role: str = "worker", *, env: dict[str, str] | None = None) -> dict[str, Any]:
     return pod_manifest(
-        launch(job, role, env=env),
-        job,
-        owner=config_map_owner(job.name, "uid"),
-        files={},
-        options=OPTIONS,
+        launch(job, role, env=env), job, owner=config_map_owner(job.name, "uid"), files={}, options=OPTIONS
     )
 
 

@@ -106,12 +106,7 @@ def scale(state: State, job: str, size: str) -> None:
             emit(answer, state.output)
 
 
-def _confirm(
-    state: State,
-    jobs: tuple[str, ...],
-    answers: Sequence[_Answer],
-    what: str,
-) -> None:
+def _confirm(state: State, jobs: tuple[str, ...], answers: Sequence[_Answer], what: str) -> None:
     if state.output in {"json", "yaml"}:
         emit_all(answers, state.output)
         return

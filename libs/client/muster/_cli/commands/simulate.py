@@ -216,11 +216,7 @@ def _of_trace(
 
 
 def _from_live(
-    state: State,
-    arrivals: list[Arrival],
-    nodes: list[Node],
-    queues: list[QueueSpec],
-    assumed_s: int,
+    state: State, arrivals: list[Arrival], nodes: list[Node], queues: list[QueueSpec], assumed_s: int
 ) -> tuple[list[Arrival], list[Node], list[QueueSpec]]:
     from muster._cli import live_cluster  # noqa: PLC0415 (imports gRPC)
 

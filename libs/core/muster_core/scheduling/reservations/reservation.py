@@ -23,13 +23,7 @@ from muster_core.scheduling.placement import (
     Snapshot,
     find_placement,
 )
-from muster_core.scheduling.queues import (
-    QueueKey,
-    SchedulingClass,
-    SchedulingKey,
-    gang_amounts,
-    minimum_gang,
-)
+from muster_core.scheduling.queues import QueueKey, SchedulingClass, SchedulingKey, gang_amounts, minimum_gang
 from muster_core.scheduling.reservations.expected_releases import (
     ExpectedRelease,
     ReleaseTimeline,

@@ -179,14 +179,7 @@ def _read_openb(row: TableRow, line: int) -> TraceJob | None:
 
 
 def _gang(
-    line: int,
-    *,
-    name: str,
-    submit_s: float,
-    duration_s: float,
-    gpus: int,
-    priority: int = 0,
-    queue: str = "",
+    line: int, *, name: str, submit_s: float, duration_s: float, gpus: int, priority: int = 0, queue: str = ""
 ) -> TraceJob:
     """Return a rigid job of ``gpus`` workers of one GPU."""
     return TraceJob(
@@ -219,10 +212,7 @@ TABLE_FORMATS = (
         "interval resource_time_0 resource_time_1 resource_time_2 priority",
     ),
     _format(
-        "pollux",
-        _read_pollux,
-        ("time", "application", "num_replicas", "batch_size"),
-        "name samples duration",
+        "pollux", _read_pollux, ("time", "application", "num_replicas", "batch_size"), "name samples duration"
     ),
     _format("philly", _read_philly, ("timestamp", "duration", "num_gpus"), "gpu_time cluster"),
     _format(

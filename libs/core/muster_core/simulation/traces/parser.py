@@ -10,13 +10,7 @@ from collections.abc import Iterable, Sequence
 import msgspec
 
 from muster_core.models import GPU_MILLI, Problem, Resources, Severity
-from muster_core.simulation.traces.formats import (
-    FORMATS,
-    OWN_FORMAT,
-    PHILLY_JSON,
-    TABLE_FORMATS,
-    TableFormat,
-)
+from muster_core.simulation.traces.formats import FORMATS, OWN_FORMAT, PHILLY_JSON, TABLE_FORMATS, TableFormat
 from muster_core.simulation.traces.model import Trace, TraceJob
 from muster_core.simulation.traces.table import TableRow, epoch_seconds
 from muster_core.simulation.workload import fixed

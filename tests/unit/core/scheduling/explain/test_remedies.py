@@ -42,10 +42,7 @@ def asking(pool: ScenarioPool, name: str, workers: int, **template: object) -> J
     job = pool.rigid(name, workers)
     role = job.roles[0]
     changed = msgspec.structs.replace(role.template, **template)
-    return msgspec.structs.replace(
-        job,
-        roles=(msgspec.structs.replace(role, template=changed),),
-    )
+    return msgspec.structs.replace(job, roles=(msgspec.structs.replace(role, template=changed),))
 
 
 def test_fewer_workers_would_fit(pool: ScenarioPool) -> None:

@@ -53,10 +53,7 @@ def test_unlisted_queues_are_deleted_only_by_prune() -> None:
 
 @pytest.mark.parametrize(
     ("deleted", "refused"),
-    [
-        ("a", "queue a has queues below it: b"),
-        ("b", "queue b has 2 jobs running and 1 job waiting in it"),
-    ],
+    [("a", "queue a has queues below it: b"), ("b", "queue b has 2 jobs running and 1 job waiting in it")],
 )
 def test_a_queue_with_children_or_jobs_is_not_deleted(deleted: str, refused: str) -> None:
     busy = use(report("a", running=2, waiting=1), report("b", parent="a", running=2, waiting=1), report("c"))

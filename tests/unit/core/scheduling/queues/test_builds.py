@@ -138,9 +138,7 @@ def test_a_new_leader_that_finds_the_build_settled_starts_the_job(pool: Scenario
         again.check_invariants()
 
 
-def test_a_new_leader_without_the_build_lets_a_job_past_it_start(
-    pool: ScenarioPool,
-) -> None:
+def test_a_new_leader_without_the_build_lets_a_job_past_it_start(pool: ScenarioPool) -> None:
     pool.submit(build(pool))
     pool.submit(pool.job("train", 99, floor=99), built_by="image")
     pool.decide()

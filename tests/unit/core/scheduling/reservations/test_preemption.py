@@ -242,10 +242,7 @@ def test_a_victim_does_not_take_the_freed_limit_before_its_preemptor(pool: Scena
     """Both submitters have no usage, so that the queue order alone would place the victim first."""
     pool.queues(
         QueueSpec(
-            name="default",
-            limit=ResourceLimits(gpu=2000),
-            policy=QueuePolicy.DRF,
-            preempts_within=True,
+            name="default", limit=ResourceLimits(gpu=2000), policy=QueuePolicy.DRF, preempts_within=True
         )
     )
     pool.submit(pool.job("low", 2, floor=2, servers=0, priority=0), submitter="ann")

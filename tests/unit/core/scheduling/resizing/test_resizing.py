@@ -37,14 +37,7 @@ def test_as_many_as_fit_are_added(pool: ScenarioPool) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [
-        {"generation": 2},
-        {"attempt": 2},
-        {"target": 5},
-        {"target": 1},
-        {"target": 0},
-        {"role": "chief"},
-    ],
+    [{"generation": 2}, {"attempt": 2}, {"target": 5}, {"target": 1}, {"target": 0}, {"role": "chief"}],
     ids=str,
 )
 def test_a_stale_or_out_of_bounds_proposal_is_rejected(pool: ScenarioPool, change: dict[str, object]) -> None:

@@ -257,9 +257,7 @@ def test_each_growth_has_its_own_timeout(grown: ScenarioPool) -> None:
     assert grown.indices("a") == [0, 1]
 
 
-def test_a_manual_size_uses_a_failed_node_only_if_no_other_fits(
-    grown: ScenarioPool,
-) -> None:
+def test_a_manual_size_uses_a_failed_node_only_if_no_other_fits(grown: ScenarioPool) -> None:
     grown.after(60)
     grown.decide()
     grown.report("a", ReplicaState.REMOVED, ("worker", 2), ("worker", 3))
@@ -298,9 +296,7 @@ def test_a_manual_size_stays_requested_after_a_growth_timeout(grown: ScenarioPoo
     assert grown.record("a").requested_sizes == {}
 
 
-def test_an_unreached_manual_size_is_not_repeated_after_a_growth_timeout(
-    timed: ScenarioPool,
-) -> None:
+def test_an_unreached_manual_size_is_not_repeated_after_a_growth_timeout(timed: ScenarioPool) -> None:
     timed.drop_node("n2")
     timed.run(timed.job("a", 2, most=6))
     timed.scale("a", 6)
@@ -314,9 +310,7 @@ def test_an_unreached_manual_size_is_not_repeated_after_a_growth_timeout(
     assert timed.decide() == []
 
 
-def test_a_gang_that_needs_its_late_replicas_is_evicted(
-    timed: ScenarioPool,
-) -> None:
+def test_a_gang_that_needs_its_late_replicas_is_evicted(timed: ScenarioPool) -> None:
     timed.run(timed.job("a", 2, floor=2, run=RunPolicy(restart_scope=RestartScope.REPLICA)))
     lost = events.ReplicaChange(
         role="worker", index=1, attempt=1, state=ReplicaState.LOST, node_lost=True, at=timed.now
