@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Annotated, Literal, TypeVar, Union, cast, get_args, get_origin, get_type_hints
 
 import msgspec
+from msgspec import Meta
 
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86400.0}
 _DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)?")
@@ -217,34 +218,30 @@ def _this_instance() -> str:
 class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Settings of every service; a service's own settings derive from it."""
 
-    bus_url: Annotated[str, msgspec.Meta(description="NATS servers, separated by commas")] = (
-        "nats://127.0.0.1:4222"
+    bus_url: Annotated[str, Meta(description="NATS servers, separated by commas")] = "nats://127.0.0.1:4222"
+    bus_user: Annotated[str | None, Meta(description="user on the bus")] = None
+    bus_password: Annotated[Secret | None, Meta(description="password of that user")] = None
+    grpc_address: Annotated[Address, Meta(description="address of the gRPC server")] = Address("127.0.0.1:0")
+    metrics_address: Annotated[Address, Meta(description="address of /metrics, /healthz and /readyz")] = (
+        Address("127.0.0.1:0")
     )
-    bus_user: Annotated[str | None, msgspec.Meta(description="user on the bus")] = None
-    bus_password: Annotated[Secret | None, msgspec.Meta(description="password of that user")] = None
-    grpc_address: Annotated[Address, msgspec.Meta(description="address of the gRPC server")] = Address(
-        "127.0.0.1:0"
-    )
-    metrics_address: Annotated[
-        Address, msgspec.Meta(description="address of /metrics, /healthz and /readyz")
-    ] = Address("127.0.0.1:0")
     otlp_endpoint: Annotated[
         str | None,
-        msgspec.Meta(
+        Meta(
             description="OTLP gRPC receiver of spans; without it none are exported",
             extra={"fallback": "OTEL_EXPORTER_OTLP_ENDPOINT"},
         ),
     ] = None
-    log_format: Annotated[
-        Literal["json", "text"], msgspec.Meta(description="json for machines, text for people")
-    ] = "json"
+    log_format: Annotated[Literal["json", "text"], Meta(description="json for machines, text for people")] = (
+        "json"
+    )
     log_level: Annotated[
-        Literal["debug", "info", "warning", "error"], msgspec.Meta(description="least severe level to log")
+        Literal["debug", "info", "warning", "error"], Meta(description="least severe level to log")
     ] = "info"
-    instance: Annotated[str, msgspec.Meta(description="unique name of this instance")] = msgspec.field(
+    instance: Annotated[str, Meta(description="unique name of this instance")] = msgspec.field(
         default_factory=_this_instance
     )
-    drain_seconds: Annotated[float, msgspec.Meta(description="longest drain after SIGTERM", ge=0)] = 10.0
+    drain_seconds: Annotated[float, Meta(description="longest drain after SIGTERM", ge=0)] = 10.0
 
 
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
@@ -269,7 +266,7 @@ def load_settings(
     Args:
         cls: the struct to fill. Its fields may be str, int, float, bool, Path, Secret, Address, an Enum, a Literal,
             tuple[str, ...], or any of them or None. A float whose name ends in `_s` or `_seconds` is a duration.
-            Constraints and help are given by `Annotated[..., msgspec.Meta(...)]`.
+            Constraints and help are given by `Annotated[..., Meta(...)]`.
         environ: the variables.
         prefix: the prefix of every variable.
         service: the service whose own variables (`MUSTER_<SERVICE>_<FIELD>`) override the common ones.

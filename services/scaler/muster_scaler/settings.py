@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
+from msgspec import Meta
 
 from muster_core.autoscaling import ElasticSettings
 from muster_service.settings import ServiceSettings
@@ -13,38 +13,32 @@ from muster_service.settings import ServiceSettings
 class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
     """Settings of the scaler. The elasticity settings of a job and of its queue have precedence."""
 
-    pool: Annotated[str, msgspec.Meta(description="the pool whose jobs the scaler resizes")] = "local"
+    pool: Annotated[str, Meta(description="the pool whose jobs the scaler resizes")] = "local"
     policy: Annotated[
         Literal["marginal_gain", "dragon", "max_min", "none"],
-        msgspec.Meta(description="the policy of jobs that have none and whose queues have none"),
+        Meta(description="the policy of jobs that have none and whose queues have none"),
     ] = "marginal_gain"
     idle_period_seconds: Annotated[
-        float, msgspec.Meta(description="seconds without a placement or a resize after which jobs grow", ge=1)
+        float, Meta(description="seconds without a placement or a resize after which jobs grow", ge=1)
     ] = 60.0
     cool_down_seconds: Annotated[
-        int, msgspec.Meta(description="seconds for which a job keeps its size after a resize", ge=0)
+        int, Meta(description="seconds for which a job keeps its size after a resize", ge=0)
     ] = 0
     growth_step: Annotated[
-        int, msgspec.Meta(description="the largest growth at once, in replicas; 0: unlimited", ge=0)
+        int, Meta(description="the largest growth at once, in replicas; 0: unlimited", ge=0)
     ] = 0
     min_gain: Annotated[
-        int,
-        msgspec.Meta(
-            description="the smallest gain that is worth a replica, in thousandths of a worker", ge=0
-        ),
+        int, Meta(description="the smallest gain that is worth a replica, in thousandths of a worker", ge=0)
     ] = 250
     repeat_interval_seconds: Annotated[
         int,
-        msgspec.Meta(
+        Meta(
             description="seconds after which a proposal without effect is repeated if the pool has changed",
             ge=1,
         ),
     ] = 15
     lease_seconds: Annotated[
-        int,
-        msgspec.Meta(
-            description="seconds without a renewal after which a leader loses its lease", ge=1, le=60
-        ),
+        int, Meta(description="seconds without a renewal after which a leader loses its lease", ge=1, le=60)
     ] = 3
 
     @property

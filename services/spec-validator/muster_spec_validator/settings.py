@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
-import msgspec
+from msgspec import Meta
 
 from muster_service.settings import ServiceSettings
 
@@ -12,10 +12,10 @@ from muster_service.settings import ServiceSettings
 class SpecValidatorSettings(ServiceSettings, frozen=True, kw_only=True):
     """Settings of spec-validator."""
 
-    concurrency: Annotated[
-        int, msgspec.Meta(description="submissions validated at the same time", ge=1, le=1024)
-    ] = 128
+    concurrency: Annotated[int, Meta(description="submissions validated at the same time", ge=1, le=1024)] = (
+        128
+    )
     runtime: Annotated[
         Literal["process", "kubernetes"],
-        msgspec.Meta(description="what runs replicas; kubernetes rejects jobs that cannot be pods"),
+        Meta(description="what runs replicas; kubernetes rejects jobs that cannot be pods"),
     ] = "process"

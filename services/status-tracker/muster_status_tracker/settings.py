@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import msgspec
+from msgspec import Meta
 
 from muster_service.settings import ServiceSettings
 from muster_status_tracker.webhooks.receivers import read_receivers
@@ -14,29 +14,28 @@ from muster_status_tracker.webhooks.receivers import read_receivers
 class StatusTrackerSettings(ServiceSettings, frozen=True, kw_only=True):
     """Settings of the status-tracker."""
 
-    pool: Annotated[
-        str, msgspec.Meta(description="the pool whose queues are used to report and filter jobs")
-    ] = "local"
+    pool: Annotated[str, Meta(description="the pool whose queues are used to report and filter jobs")] = (
+        "local"
+    )
     read_wait_seconds: Annotated[
-        float,
-        msgspec.Meta(description="how long (s) a query waits for the revision that it requires", ge=0, le=30),
+        float, Meta(description="how long (s) a query waits for the revision that it requires", ge=0, le=30)
     ] = 3.0
     retention_seconds: Annotated[
         int,
-        msgspec.Meta(
+        Meta(
             description="how long (s) an ended job without a time to live is retained; 0: until it is deleted",
             ge=0,
         ),
     ] = 2_592_000
     retained_jobs: Annotated[
         int,
-        msgspec.Meta(
+        Meta(
             description="how many ended jobs are retained; the oldest are deleted first; 0: unlimited", ge=0
         ),
     ] = 20_000
     webhooks: Annotated[
         Path | None,
-        msgspec.Meta(
+        Meta(
             description="file of webhook receivers, which are notified of changes of phase; none by default"
         ),
     ] = None

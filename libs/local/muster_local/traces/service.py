@@ -10,9 +10,9 @@ from concurrent.futures import Executor, ThreadPoolExecutor
 from pathlib import Path
 from typing import Annotated, cast
 
-import msgspec
 from google.protobuf.json_format import MessageToDict
 from grpc import aio
+from msgspec import Meta
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2_grpc
 from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import (
     ExportTracePartialSuccess,
@@ -31,15 +31,10 @@ from muster_service.settings import Address, ServiceSettings
 class SinkSettings(ServiceSettings, frozen=True, kw_only=True):
     """The addresses for spans (`grpc_address`) and for queries, and the size of the store."""
 
-    directory: Annotated[Path, msgspec.Meta(description="directory of the database; created if missing")]
-    http_address: Annotated[Address, msgspec.Meta(description="address of the query API")] = Address(
-        "127.0.0.1:0"
-    )
+    directory: Annotated[Path, Meta(description="directory of the database; created if missing")]
+    http_address: Annotated[Address, Meta(description="address of the query API")] = Address("127.0.0.1:0")
     max_mib: Annotated[
-        int,
-        msgspec.Meta(
-            description="mebibytes of spans to store; above it, the oldest traces are removed", ge=1
-        ),
+        int, Meta(description="mebibytes of spans to store; above it, the oldest traces are removed", ge=1)
     ] = 256
 
 

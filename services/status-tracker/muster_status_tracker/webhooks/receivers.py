@@ -7,12 +7,13 @@ from typing import Annotated
 from urllib.parse import urlsplit
 
 import msgspec
+from msgspec import Meta
 
 from muster_core.models import Phase
 
 _SHORTEST_SECRET = 16
 _LONGEST_S = 3600
-_Name = Annotated[str, msgspec.Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
+_Name = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9]{0,38}[a-z0-9])?$")]
 
 
 class BadReceivers(ValueError):
@@ -33,10 +34,10 @@ class Receiver(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=
     phases: frozenset[Phase] = frozenset()
     namespaces: frozenset[str] = frozenset()
     queues: frozenset[str] = frozenset()
-    timeout_seconds: Annotated[float, msgspec.Meta(gt=0, le=25)] = 10.0
-    attempts: Annotated[int, msgspec.Meta(ge=1, le=100)] = 10
-    first_pause_seconds: Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)] = 1.0
-    longest_pause_seconds: Annotated[float, msgspec.Meta(gt=0, le=_LONGEST_S)] = 300.0
+    timeout_seconds: Annotated[float, Meta(gt=0, le=25)] = 10.0
+    attempts: Annotated[int, Meta(ge=1, le=100)] = 10
+    first_pause_seconds: Annotated[float, Meta(gt=0, le=_LONGEST_S)] = 1.0
+    longest_pause_seconds: Annotated[float, Meta(gt=0, le=_LONGEST_S)] = 300.0
 
     def secrets(self) -> tuple[bytes, ...]:
         """Return the current signing secrets. The file is read each time, so that replacing it rotates the secret.
@@ -59,7 +60,7 @@ class Receivers(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields
     """The whole file. ``source`` is the source of CloudEvents, to tell several installations apart."""
 
     receivers: tuple[Receiver, ...]
-    source: Annotated[str, msgspec.Meta(min_length=1)] = "muster"
+    source: Annotated[str, Meta(min_length=1)] = "muster"
 
 
 def read_receivers(path: Path) -> Receivers:
