@@ -87,9 +87,9 @@ def flags_of(table: type[Table]) -> dict[str, Flag[object]]:
     return {name: flag for flag in flags for name in flag.names}
 
 
-def read_flags(command_line: ArenaCommand, words: list[Word], table: type[Table]) -> None:
-    """Read words into ``command_line`` by a table; report unknown, ignored and unsupported flags."""
-    _FlagReader(command_line, words, table).read()
+def read_flags(args: ArenaCommand, words: list[Word], table: type[Table]) -> None:
+    """Read words into ``args`` by a table; report unknown, ignored and unsupported flags."""
+    _FlagReader(args, words, table).read()
 
 
 def skip_globals(words: list[Word]) -> tuple[list[Word], list[Word]]:
@@ -106,7 +106,7 @@ def skip_globals(words: list[Word]) -> tuple[list[Word], list[Word]]:
 
 @dataclass
 class _FlagReader:
-    command_line: ArenaCommand
+    args: ArenaCommand
     words: list[Word]
     table: type[Table]
     at: int = 0
@@ -119,11 +119,11 @@ class _FlagReader:
             word = self.words[self.at]
             self.at += 1
             if word.text == "--":
-                self.command_line.command += self.words[self.at :]
+                self.args.command += self.words[self.at :]
                 return
             if not _is_flag(word):
-                self.bare = self.bare or (not self.command_line.command and not _has_blank(word))
-                self.command_line.command.append(word)
+                self.bare = self.bare or (not self.args.command and not _has_blank(word))
+                self.args.command.append(word)
             elif not self._take(word, flags):
                 self._unknown(word, flags)
 
@@ -131,7 +131,7 @@ class _FlagReader:
         """Read a flag of the table. After an unquoted command has begun, single letters belong to it: in
         ``mpirun -np 2`` there is no namespace.
         """
-        if self.command_line.command and self.bare and not word.text.startswith("--"):
+        if self.args.command and self.bare and not word.text.startswith("--"):
             return False
         name, sign, value = word.text.partition("=")
         skipped = len(name) + 1
@@ -141,11 +141,9 @@ class _FlagReader:
         if flag is None:
             return False
         node = _after(word, value, skipped) if sign else self._following(flag, word)
-        cursor = Cursor(node, name, self.command_line.problems)
+        cursor = Cursor(node, name, self.args.problems)
         if flag.many:
-            cursor = Cursor(
-                node, f"{name}[{len(self.command_line.flags.get(flag.key, []))}]", self.command_line.problems
-            )
+            cursor = Cursor(node, f"{name}[{len(self.args.flags.get(flag.key, []))}]", self.args.problems)
         self._keep(flag, cursor, word)
         return True
 
@@ -164,7 +162,7 @@ class _FlagReader:
         return following
 
     def _keep(self, flag: Flag[object], cursor: Cursor, word: Word) -> None:
-        problems, name = self.command_line.problems, cursor.path.partition("[")[0]
+        problems, name = self.args.problems, cursor.path.partition("[")[0]
         location = SourceLocation(path=name, line=word.line, column=word.column)
         if flag.rejected:
             problems.add(
@@ -178,7 +176,7 @@ class _FlagReader:
         if cursor.node.value is None:
             problems.add(Code.REQUIRED, location, f"{name} needs a value", fix=f"write {name}=...")
             return
-        given = self.command_line.flags.setdefault(flag.key, [])
+        given = self.args.flags.setdefault(flag.key, [])
         if given and not flag.many:
             words = f"{name} is repeated; the last value is used"
             problems.warn(Code.DUPLICATE, location, words, fix="remove the others")
@@ -188,14 +186,14 @@ class _FlagReader:
         if flag.ignored:
             Cursor(word, name, problems).warn_ignored(name, flag.ignored)
         elif flag.kubernetes:
-            self.command_line.kubernetes.append(location)
+            self.args.kubernetes.append(location)
 
     def _unknown(self, word: Word, flags: dict[str, Flag[object]]) -> None:
         name = word.text.partition("=")[0]
-        problems = self.command_line.problems
+        problems = self.args.problems
         location = SourceLocation(path=name, line=word.line, column=word.column)
-        if self.command_line.command and self.bare:
-            self.command_line.command.append(word)
+        if self.args.command and self.bare:
+            self.args.command.append(word)
             if not self.warned:
                 self.warned = True
                 words = f"{shown(name)} is taken as part of the replicas' command"
@@ -205,7 +203,7 @@ class _FlagReader:
             return
         near = nearest(name, [known for known in flags if known.startswith("--")])
         fix = f"did you mean {near}?" if near else "remove it; quote a command that has flags"
-        message = f"{self.command_line.what} has no flag {shown(name)}"
+        message = f"{self.args.what} has no flag {shown(name)}"
         allowed = ", ".join(sorted({flag.key for flag in flags.values()}))
         problems.add(Code.UNKNOWN_FIELD, location, message, found=shown(name), allowed=allowed, fix=fix)
 

@@ -77,9 +77,9 @@ def read_arena(cursor: Cursor, given: ReadContext) -> tuple[Job, ...]:
     sub_command, rest = _sub_command_of(verb, rest, [*submit_globals], problems)
     if sub_command is None:
         return ()
-    command_line = ArenaCommand(cursor.location, problems, sub_command.words)
-    read_flags(command_line, [*before, *submit_globals, *rest], sub_command.table)
-    return _jobs(command_line, sub_command, given)
+    args = ArenaCommand(cursor.location, problems, sub_command.words)
+    read_flags(args, [*before, *submit_globals, *rest], sub_command.table)
+    return _jobs(args, sub_command, given)
 
 
 FORMAT = Format(name=NAME, version=NAME, kind=_SUBMIT, read=read_arena, version_key="")
@@ -122,17 +122,17 @@ def split_own(words: Sequence[str], own: Mapping[str, bool]) -> tuple[list[str],
     return mine, others
 
 
-def _jobs(command_line: ArenaCommand, sub_command: SubCommand, given: ReadContext) -> tuple[Job, ...]:
-    locations = FieldLocations(command_line.location)
-    locations.record(JobField("name"), command_line.missing_location("--name"))
-    if cursor := next(iter(command_line.flags.get("--name", [])), None):
+def _jobs(args: ArenaCommand, sub_command: SubCommand, given: ReadContext) -> tuple[Job, ...]:
+    locations = FieldLocations(args.location)
+    locations.record(JobField("name"), args.missing_location("--name"))
+    if cursor := next(iter(args.flags.get("--name", [])), None):
         locations.record(JobField("name"), cursor.location)
-    locations.record(JobField("queue"), command_line.location_of(CommonFlags.queue), CommonFlags.queue.key)
-    job = sub_command.read(command_line, given, locations)
-    apply_rules(job, locations, command_line.problems, given.limits)
-    board = board_of(command_line, job)
+    locations.record(JobField("queue"), args.location_of(CommonFlags.queue), CommonFlags.queue.key)
+    job = sub_command.read(args, given, locations)
+    apply_rules(job, locations, args.problems, given.limits)
+    board = board_of(args, job)
     if board:
-        apply_rules(board, locations, command_line.problems, given.limits)
+        apply_rules(board, locations, args.problems, given.limits)
     return (job, board) if board else (job,)
 
 

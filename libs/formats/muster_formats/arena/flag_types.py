@@ -260,14 +260,14 @@ class Tolerated:
             "effect": effect,
             "operator": operator or ("Equal" if value else _EXISTS),
         }
-        command_line, column = cursor.node.line, cursor.node.column
+        args, column = cursor.node.line, cursor.node.column
         entries = {
-            name: YamlEntry(command_line, column, YamlNode(word, command_line, column, text=word))
+            name: YamlEntry(args, column, YamlNode(word, args, column, text=word))
             for name, word in given.items()
             if word
         }
         before = len(cursor.problems.items)
-        section = Section(replace(cursor, node=YamlNode(entries, command_line, column)), TolerationFields)
+        section = Section(replace(cursor, node=YamlNode(entries, args, column)), TolerationFields)
         (toleration,) = read_tolerations([section])
         return toleration if len(cursor.problems.items) == before else None
 

@@ -34,78 +34,72 @@ NAME = "arena"
 
 
 def job_of(
-    command_line: ArenaCommand,
-    given: ReadContext,
-    framework: Framework,
-    roles: tuple[Role, ...],
-    run: RunPolicy,
+    args: ArenaCommand, given: ReadContext, framework: Framework, roles: tuple[Role, ...], run: RunPolicy
 ) -> Job:
     """Build a job of these roles and read the flags that apply to the whole job."""
     flags = CommonFlags
     trains = any(role.template.image for role in roles)
-    if flags.sync_mode.key in command_line.flags or flags.sync_source.key in command_line.flags:
-        warn_about_sync(command_line, "yes" if trains else "")
-    command_line.warn_kubernetes_only(
-        *(() if trains else (flags.sync_mode, flags.sync_source, flags.sync_image))
-    )
-    if (cursor := command_line.at(flags.gang)) and command_line.get(flags.gang) is False:
+    if flags.sync_mode.key in args.flags or flags.sync_source.key in args.flags:
+        warn_about_sync(args, "yes" if trains else "")
+    args.warn_kubernetes_only(*(() if trains else (flags.sync_mode, flags.sync_source, flags.sync_image)))
+    if (cursor := args.at(flags.gang)) and args.get(flags.gang) is False:
         cursor.warn_ignored(cursor.path, "every job is placed as a gang")
-    name = command_line.get(flags.name)
-    if name is None and not command_line.problems.has_error_at(flags.name.key):
-        command_line.problems.add(
+    name = args.get(flags.name)
+    if name is None and not args.problems.has_error_at(flags.name.key):
+        args.problems.add(
             Code.REQUIRED,
-            command_line.missing_location(flags.name.key),
+            args.missing_location(flags.name.key),
             "name is missing",
             fix=f"add {flags.name.key}=my-job",
         )
     return Job(
         name=name or "",
-        namespace=command_line.get(flags.namespace) or given.namespace or "default",
-        queue=command_line.get(flags.queue) or "",
-        priority=command_line.get(flags.priority) or 0,
-        labels=command_line.map(flags.label),
-        annotations=command_line.map(flags.annotation),
+        namespace=args.get(flags.namespace) or given.namespace or "default",
+        queue=args.get(flags.queue) or "",
+        priority=args.get(flags.priority) or 0,
+        labels=args.map(flags.label),
+        annotations=args.map(flags.annotation),
         framework=framework,
         format=NAME,
-        placement=PlacementPolicy(gpu_topology=command_line.get(flags.gpu_topology) or False),
+        placement=PlacementPolicy(gpu_topology=args.get(flags.gpu_topology) or False),
         roles=roles,
         run=run,
     )
 
 
-def run_policy(command_line: ArenaCommand, clean: CleanPodPolicy) -> RunPolicy:
+def run_policy(args: ArenaCommand, clean: CleanPodPolicy) -> RunPolicy:
     """Read deadlines and retention; ``clean`` is the default clean-up policy."""
     return RunPolicy(
-        backoff_limit=command_line.get(RunFlags.retry) or 0,
-        active_deadline_s=command_line.get(RunFlags.running_timeout) or None,
-        ttl_s=command_line.get(RunFlags.ttl) or None,
-        clean_pod_policy=command_line.get(RunFlags.clean) or clean,
+        backoff_limit=args.get(RunFlags.retry) or 0,
+        active_deadline_s=args.get(RunFlags.running_timeout) or None,
+        ttl_s=args.get(RunFlags.ttl) or None,
+        clean_pod_policy=args.get(RunFlags.clean) or clean,
     )
 
 
-def restart_policy(command_line: ArenaCommand) -> RestartPolicy:
+def restart_policy(args: ArenaCommand) -> RestartPolicy:
     """Return whether failed replicas restart."""
-    return RestartPolicy.ON_FAILURE if command_line.get(CommonFlags.retry) else RestartPolicy.NEVER
+    return RestartPolicy.ON_FAILURE if args.get(CommonFlags.retry) else RestartPolicy.NEVER
 
 
-def command_of(command_line: ArenaCommand) -> tuple[str, ...]:
+def command_of(args: ArenaCommand) -> tuple[str, ...]:
     """Return the trailing words, run by a shell as in Arena."""
-    words = " ".join(word.text for word in command_line.command)
-    return (command_line.get(CommonFlags.shell) or "sh", "-c", words) if words.strip() else ()
+    words = " ".join(word.text for word in args.command)
+    return (args.get(CommonFlags.shell) or "sh", "-c", words) if words.strip() else ()
 
 
-def every_replica(command_line: ArenaCommand, container: str) -> Replica:
+def every_replica(args: ArenaCommand, container: str) -> Replica:
     """Build the replica whose flags apply to all replicas."""
     flags = EveryReplicaFlags
     return Replica(
         container=container,
-        image=command_line.get(flags.image) or "",
-        command=command_of(command_line),
-        cpu=command_line.get(flags.cpu) or "",
-        memory=command_line.get(flags.memory) or "",
-        gpus=command_line.get(flags.gpus) or 0,
-        devices=command_line.map(flags.device),
-        selector=command_line.map(flags.selector),
+        image=args.get(flags.image) or "",
+        command=command_of(args),
+        cpu=args.get(flags.cpu) or "",
+        memory=args.get(flags.memory) or "",
+        gpus=args.get(flags.gpus) or 0,
+        devices=args.map(flags.device),
+        selector=args.map(flags.selector),
     )
 
 
@@ -128,20 +122,20 @@ def with_bounds(role: Role, low: int | None, high: int | None) -> Role:
 
 
 def record_role_locations(
-    command_line: ArenaCommand, locations: FieldLocations, role: str, **flags: Flag[int]
+    args: ArenaCommand, locations: FieldLocations, role: str, **flags: Flag[int]
 ) -> None:
     """Record which flags set ``replicas``, ``min`` and ``max`` of a role."""
     count = flags["replicas"]
     for job_field in ("replicas", "min", "max"):
         flag = flags.get(job_field)
-        known = flag if flag and flag.key in command_line.flags else count
-        locations.record(JobField(job_field, role), command_line.location_of(known), known.key)
+        known = flag if flag and flag.key in args.flags else count
+        locations.record(JobField(job_field, role), args.location_of(known), known.key)
     for job_field, name in (
         ("role", count.key),
         ("template", CommonFlags.image.key),
         ("resources", CommonFlags.gpus.key),
     ):
-        locations.record(JobField(job_field, role), command_line.missing_location(name))
+        locations.record(JobField(job_field, role), args.missing_location(name))
 
 
 Raw = dict[str, Json]
@@ -175,40 +169,40 @@ class Replica:
     works: bool = True
 
 
-def template(command_line: ArenaCommand, replica: Replica) -> Template:
+def template(args: ArenaCommand, replica: Replica) -> Template:
     """Build the template of a replica. ``works`` is false for TensorBoard, which needs neither code nor shared memory."""
-    container = _container(command_line, replica)
-    volumes = _volumes(command_line, replica) if replica.image else []
+    container = _container(args, replica)
+    volumes = _volumes(args, replica) if replica.image else []
     declared = {str(volume["name"]): _without_path(volume) for volume in volumes}
     extras: Raw = {"volumes": list[Json](declared.values())} if volumes else {}
     if volumes:
         container["volumeMounts"] = [{"name": one["name"], "mountPath": one["mountPath"]} for one in volumes]
-    if replica.image and replica.works and (sync := _sync(command_line, container)):
+    if replica.image and replica.works and (sync := _sync(args, container)):
         extras["initContainers"] = [sync]
-    extras |= _host(command_line) if replica.works else {}
-    if secrets := command_line.all(CommonFlags.image_pull_secret):
+    extras |= _host(args) if replica.works else {}
+    if secrets := args.all(CommonFlags.image_pull_secret):
         extras["imagePullSecrets"] = [{"name": secret} for secret in secrets]
-    if policy := command_line.get(CommonFlags.image_pull_policy):
+    if policy := args.get(CommonFlags.image_pull_policy):
         container["imagePullPolicy"] = policy
-    if replica.works and command_line.get(CommonFlags.rdma):
+    if replica.works and args.get(CommonFlags.rdma):
         container["securityContext"] = {"capabilities": {"add": ["IPC_LOCK"]}}
-    spec: Raw = {"containers": [container], **_placement(command_line, replica), **extras}
-    pod: dict[str, object] = {**_metadata(command_line, replica), "spec": spec}
+    spec: Raw = {"containers": [container], **_placement(args, replica), **extras}
+    pod: dict[str, object] = {**_metadata(args, replica), "spec": spec}
     read = template_of(pod, MainContainer(container=replica.container, port=replica.port))
     kept = bool(replica.image) and bool(extras or {"imagePullPolicy", "securityContext"} & container.keys())
     return read if kept else msgspec.structs.replace(read, pod={})
 
 
-def warn_about_sync(command_line: ArenaCommand, image: str) -> None:
+def warn_about_sync(args: ArenaCommand, image: str) -> None:
     """Report problems of the code to fetch."""
-    mode = command_line.at(CommonFlags.sync_mode)
+    mode = args.at(CommonFlags.sync_mode)
     for flag in (CommonFlags.sync_source, CommonFlags.sync_image):
-        if (cursor := command_line.at(flag)) and mode is None:
+        if (cursor := args.at(flag)) and mode is None:
             words = f"{flag.key} without {CommonFlags.sync_mode.key}"
             cursor.error(Code.REQUIRED, words, fix=f"add {CommonFlags.sync_mode.key}=git or rsync")
     if mode is None:
         return
-    if command_line.at(CommonFlags.sync_source) is None:
+    if args.at(CommonFlags.sync_source) is None:
         words = f"{mode.path} needs {CommonFlags.sync_source.key}"
         mode.error(Code.REQUIRED, words, fix=f"add {CommonFlags.sync_source.key}=...")
     if not image:
@@ -216,47 +210,44 @@ def warn_about_sync(command_line: ArenaCommand, image: str) -> None:
         mode.error(Code.UNSUPPORTED, words, fix="fetch the code in the command, or add an image")
 
 
-def working_dir(command_line: ArenaCommand, image: str) -> str:
+def working_dir(args: ArenaCommand, image: str) -> str:
     """Return the working directory."""
-    return command_line.get(CommonFlags.working_dir) or (_HOME if image else "")
+    return args.get(CommonFlags.working_dir) or (_HOME if image else "")
 
 
-def _container(command_line: ArenaCommand, replica: Replica) -> Raw:
+def _container(args: ArenaCommand, replica: Replica) -> Raw:
     cpu, memory = replica.cpu or replica.cpu_limit, replica.memory or replica.memory_limit
     counted: Raw = {name: str(count) for name, count in replica.devices.items()}
     if replica.gpus:
         counted[_GPU] = str(replica.gpus)
-    if replica.works and command_line.get(CommonFlags.rdma):
+    if replica.works and args.get(CommonFlags.rdma):
         counted[_RDMA] = "1"
     requests = {**_amounts(cpu, memory), **counted}
     limits = {**_amounts(replica.cpu_limit or cpu, replica.memory_limit or memory), **counted}
     given: Raw = {
         "image": replica.image,
         "command": list(replica.command),
-        "workingDir": working_dir(command_line, replica.image) if replica.works else "",
-        "env": _variables(command_line, replica),
+        "workingDir": working_dir(args, replica.image) if replica.works else "",
+        "env": _variables(args, replica),
         "ports": [{"name": replica.port.name, "containerPort": replica.port.number}] if replica.port else [],
         "resources": {"requests": requests, "limits": limits} if requests else {},
     }
     return {"name": replica.container, **{key: value for key, value in given.items() if value}}
 
 
-def _variables(command_line: ArenaCommand, replica: Replica) -> list[Json]:
+def _variables(args: ArenaCommand, replica: Replica) -> list[Json]:
     """Return the variables that Arena sets (numbers of workers and GPUs), then the job's."""
     counts = {
-        "workers": str(worker_count(command_line)),
-        "gpus": str(command_line.get(CommonFlags.gpus) or 0),
+        "workers": str(worker_count(args)),
+        "gpus": str(args.get(CommonFlags.gpus) or 0),
     }
     given = {**counts, **replica.extra_env} if replica.works else {}
-    return [
-        {"name": name, "value": value}
-        for name, value in {**given, **command_line.map(CommonFlags.env)}.items()
-    ]
+    return [{"name": name, "value": value} for name, value in {**given, **args.map(CommonFlags.env)}.items()]
 
 
-def worker_count(command_line: ArenaCommand) -> int:
+def worker_count(args: ArenaCommand) -> int:
     """Return the number of workers."""
-    count = command_line.get(CommonFlags.workers)
+    count = args.get(CommonFlags.workers)
     return 1 if count is None else count
 
 
@@ -264,15 +255,15 @@ def _amounts(cpu: str, memory: str) -> Raw:
     return {name: amount for name, amount in (("cpu", cpu), ("memory", memory)) if amount}
 
 
-def _metadata(command_line: ArenaCommand, replica: Replica) -> dict[str, object]:
-    labels = command_line.map(CommonFlags.label)
-    annotations = {**command_line.map(CommonFlags.annotation), **replica.annotations}
+def _metadata(args: ArenaCommand, replica: Replica) -> dict[str, object]:
+    labels = args.map(CommonFlags.label)
+    annotations = {**args.map(CommonFlags.annotation), **replica.annotations}
     given = {"labels": labels, "annotations": annotations}
     metadata = {key: value for key, value in given.items() if value}
     return {"metadata": metadata} if metadata else {}
 
 
-def _placement(command_line: ArenaCommand, replica: Replica) -> Raw:
+def _placement(args: ArenaCommand, replica: Replica) -> Raw:
     given: Raw = {
         "nodeSelector": dict(replica.selector),
         "tolerations": [
@@ -286,27 +277,25 @@ def _placement(command_line: ArenaCommand, replica: Replica) -> Raw:
                 )
                 if value
             }
-            for one in command_line.all(CommonFlags.toleration)
+            for one in args.all(CommonFlags.toleration)
         ],
     }
     return {key: value for key, value in given.items() if value}
 
 
-def _volumes(command_line: ArenaCommand, replica: Replica) -> list[Raw]:
+def _volumes(args: ArenaCommand, replica: Replica) -> list[Raw]:
     """Return the volumes, each with its ``mountPath``."""
     volumes: list[Raw] = []
     if replica.works:
-        memory = command_line.get(CommonFlags.share_memory) or _SHARED_MEMORY
+        memory = args.get(CommonFlags.share_memory) or _SHARED_MEMORY
         empty: Raw = {"medium": "Memory", "sizeLimit": memory}
         volumes.append({"name": "dshm", "emptyDir": empty, "mountPath": "/dev/shm"})  # noqa: S108 (shared memory, not a file)
-    if replica.works and command_line.at(CommonFlags.sync_mode):
-        path = f"{working_dir(command_line, replica.image).rstrip('/')}{_CODE_FOLDER}"
+    if replica.works and args.at(CommonFlags.sync_mode):
+        path = f"{working_dir(args, replica.image).rstrip('/')}{_CODE_FOLDER}"
         volumes.append({"name": _CODE_VOLUME, "emptyDir": {}, "mountPath": path})
     if replica.mounts:
-        volumes += [_claim(index, mount) for index, mount in enumerate(command_line.all(CommonFlags.data))]
-        volumes += [
-            _folder(index, mount) for index, mount in enumerate(command_line.all(CommonFlags.data_dir))
-        ]
+        volumes += [_claim(index, mount) for index, mount in enumerate(args.all(CommonFlags.data))]
+        volumes += [_folder(index, mount) for index, mount in enumerate(args.all(CommonFlags.data_dir))]
     return volumes
 
 
@@ -323,9 +312,9 @@ def _without_path(volume: Raw) -> Raw:
     return {key: value for key, value in volume.items() if key != "mountPath"}
 
 
-def _sync(command_line: ArenaCommand, container: Raw) -> Raw | None:
+def _sync(args: ArenaCommand, container: Raw) -> Raw | None:
     """Return the init container that fetches the code, with the replica's resources."""
-    mode, source = command_line.get(CommonFlags.sync_mode), command_line.get(CommonFlags.sync_source)
+    mode, source = args.get(CommonFlags.sync_mode), args.get(CommonFlags.sync_source)
     if not mode or not source:
         return None
     project = source.rstrip("/").rsplit("/", 1)[-1].removesuffix(".git")
@@ -336,7 +325,7 @@ def _sync(command_line: ArenaCommand, container: Raw) -> Raw | None:
     }[mode]
     given: Raw = {
         "name": "init-code",
-        "image": command_line.get(CommonFlags.sync_image) or _SYNC_IMAGES[mode],
+        "image": args.get(CommonFlags.sync_image) or _SYNC_IMAGES[mode],
         "command": list[Json](command),
         "volumeMounts": [{"name": _CODE_VOLUME, "mountPath": _CODE_FOLDER}],
     }
@@ -346,18 +335,18 @@ def _sync(command_line: ArenaCommand, container: Raw) -> Raw | None:
     return given
 
 
-def _host(command_line: ArenaCommand) -> Raw:
+def _host(args: ArenaCommand) -> Raw:
     flags = {
         "hostNetwork": CommonFlags.host_network,
         "hostIPC": CommonFlags.host_ipc,
         "hostPID": CommonFlags.host_pid,
     }
-    host: Raw = {key: True for key, flag in flags.items() if command_line.get(flag)}
+    host: Raw = {key: True for key, flag in flags.items() if args.get(flag)}
     if "hostNetwork" in host:
         host["dnsPolicy"] = "ClusterFirstWithHostNet"
     return host
 
 
-def mounts_on_launcher(command_line: ArenaCommand) -> bool:
+def mounts_on_launcher(args: ArenaCommand) -> bool:
     """Return whether a launcher mounts the workers' volumes."""
-    return command_line.get(MPIFlags.mounts_on_launcher) or False
+    return args.get(MPIFlags.mounts_on_launcher) or False
