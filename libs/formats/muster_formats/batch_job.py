@@ -87,20 +87,10 @@ class BatchJobSpecFields(Table):
         Integer(0, MAX_REPLICAS),
         "Number of replicas that run at the same time, 1 by default: at least completions, since a gang starts as a whole.",
     )
-    mode = Field(
-        "completionMode", Choice(_CompletionMode), "Indexed gives each replica JOB_COMPLETION_INDEX."
-    )
-    backoff_limit = Field(
-        "backoffLimit", Integer(0, MAX_INT32), "Failures before the job fails; 6 by default."
-    )
-    active_deadline = Field(
-        "activeDeadlineSeconds", Integer(1, MAX_SECONDS), "Longest time from the first start."
-    )
-    ttl = Field(
-        "ttlSecondsAfterFinished",
-        Integer(0, MAX_SECONDS),
-        "Time from the end until the job record is removed.",
-    )
+    mode = Field("completionMode", Choice(_CompletionMode), "Indexed sets JOB_COMPLETION_INDEX.")
+    backoff_limit = Field("backoffLimit", Integer(0, MAX_INT32), "Failures before the job fails; default 6.")
+    active_deadline = Field("activeDeadlineSeconds", Integer(1, MAX_SECONDS), "Longest run time.")
+    ttl = Field("ttlSecondsAfterFinished", Integer(0, MAX_SECONDS), "From the end to the removal of the job.")
     suspend = Field("suspend", Boolean(), "Whether the job is suspended from the start.")
     template = Field("template", PodTemplate(BatchTemplateFields), "A PodTemplateSpec.")
     backoff_per_index = rejected(
@@ -128,9 +118,7 @@ class BatchJobSpecFields(Table):
     )
     selector = ignored("selector", "Selector of the pods.", _OWN_PODS)
     manual_selector = ignored("manualSelector", "Whether the user sets selector.", _OWN_PODS)
-    managed_by = ignored(
-        "managedBy", "Controller of the job.", "Muster manages every job that is submitted to it"
-    )
+    managed_by = ignored("managedBy", "Controller of the job.", "Muster manages what is submitted to it")
 
 
 class BatchJobFields(Table):

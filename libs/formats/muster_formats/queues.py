@@ -71,9 +71,7 @@ class QueueElasticFields(Table):
     """How the queue's elastic jobs grow and shrink."""
 
     policy = Field(
-        "policy",
-        Choice(ElasticPolicyName),
-        "Elastic policy of jobs that name none; by default the platform's.",
+        "policy", Choice(ElasticPolicyName), "Policy of jobs that name none; by default the platform's."
     )
     idle_period = Field(
         "idlePeriod",
@@ -94,9 +92,7 @@ class QueueSpecFields(Table):
 
     parent = Field("parent", String(), "The parent queue; by default the queue is at the top.")
     guaranteed = Field("guaranteed", Nested(QueueAmountFields), "Resources that its jobs can always have.")
-    limit = Field(
-        "limit", Nested(QueueAmountFields), "Resources that its jobs and those of child queues never exceed."
-    )
+    limit = Field("limit", Nested(QueueAmountFields), "Most that its jobs and those of child queues use.")
     weight = Field("weight", Integer(1, MAX_WEIGHT), "Its share among its siblings; 1 by default.")
     policy = Field("policy", Choice(QueuePolicy), "Order of its jobs; fifo_skip by default.")
     starvation_after = Field(
@@ -109,12 +105,8 @@ class QueueSpecFields(Table):
         Boolean(),
         "Whether its jobs may preempt jobs of lower priority in it; false by default.",
     )
-    reclaims = Field(
-        "reclaims", Boolean(), "Whether it reclaims its guaranteed resources from borrowers; true by default."
-    )
-    namespaces = Field(
-        "namespaces", ListOf(String(DNS_1123)), "Namespaces whose jobs use it if they name no queue."
-    )
+    reclaims = Field("reclaims", Boolean(), "Whether it reclaims its guarantee; true by default.")
+    namespaces = Field("namespaces", ListOf(String(DNS_1123)), "Namespaces whose jobs use it by default.")
     elastic = Field("elastic", Nested(QueueElasticFields), "How its elastic jobs grow and shrink.")
 
 

@@ -86,7 +86,7 @@ def dead_letters() -> None:
 @dead_letters.command(name="list")
 @_broker_options
 @click.pass_obj
-def list_letters(target: BrokerTarget) -> None:
+def list_dead_letters(target: BrokerTarget) -> None:
     """List all dead letters, oldest first."""
     dead_letters_found = _call(target, lambda dead: dead.list())
     if not dead_letters_found:
@@ -112,7 +112,7 @@ def list_letters(target: BrokerTarget) -> None:
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @_broker_options
 @click.pass_obj
-def show_letter(target: BrokerTarget, number: int) -> None:
+def show_dead_letter(target: BrokerTarget, number: int) -> None:
     """Show one dead letter: its origin, headers, payload, and why it failed."""
     dead_letter = _require(_call(target, lambda dead: dead.get(number)), number)
     rows = [
@@ -138,7 +138,7 @@ def show_letter(target: BrokerTarget, number: int) -> None:
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @_broker_options
 @click.pass_obj
-def replay_letter(target: BrokerTarget, number: int) -> None:
+def replay_dead_letter(target: BrokerTarget, number: int) -> None:
     """Let the consumer that failed handle the event again; the dead letter is removed on success."""
     _call(target, lambda dead: dead.replay(number))
     click.echo(f"Handled dead letter {number}.")
@@ -148,7 +148,7 @@ def replay_letter(target: BrokerTarget, number: int) -> None:
 @click.argument("number", metavar="N", type=click.IntRange(1))
 @_broker_options
 @click.pass_obj
-def discard_letter(target: BrokerTarget, number: int) -> None:
+def discard_dead_letter(target: BrokerTarget, number: int) -> None:
     """Remove a dead letter for good; its event is never handled."""
 
     async def discard(dead: "DeadLetters") -> None:

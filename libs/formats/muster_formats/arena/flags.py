@@ -100,9 +100,7 @@ class JobFlags(GlobalFlags):
 
     name = Flag("--name", String(DNS_1035), "The job's name.")
     label = Flag("--label", _LABEL, "Labels of the job and its replicas.", short="-l", many=True)
-    annotation = Flag(
-        "--annotation", _ANNOTATION, "Annotations of the job and its replicas.", short="-a", many=True
-    )
+    annotation = Flag("--annotation", _ANNOTATION, "Annotations of job and replicas.", short="-a", many=True)
 
 
 class CommonFlags(JobFlags):
@@ -116,9 +114,7 @@ class CommonFlags(JobFlags):
         "Other accelerators of each worker: amd.com/gpu=1.",
         many=True,
     )
-    workers = Flag(
-        "--workers", _REPLICAS, "The number of workers, default 1; for PyTorch it includes the master."
-    )
+    workers = Flag("--workers", _REPLICAS, "Number of workers, default 1; of PyTorch with the master.")
     retry = Flag("--retry", _LIMIT, "How many failures are restarted; default 0.")
     working_dir = Flag(
         "--working-dir",
@@ -126,11 +122,9 @@ class CommonFlags(JobFlags):
         "The working directory; default /root with an image.",
         older=("--workingDir",),
     )
-    env = Flag(
-        "--env", Pair(VARIABLE, String()), "Environment variables of every replica.", short="-e", many=True
-    )
+    env = Flag("--env", Pair(VARIABLE, String()), "Variables of every replica.", short="-e", many=True)
     data = Flag(
-        "--data", ClaimMount(), "Volume claims to mount: claim:/path.", kubernetes=True, short="-d", many=True
+        "--data", ClaimMount(), "Claims to mount: claim:/path.", kubernetes=True, short="-d", many=True
     )
     data_dir = Flag(
         "--data-dir",
@@ -145,7 +139,7 @@ class CommonFlags(JobFlags):
     priority = Flag("--priority", Priority(), "A number; higher goes first.", short="-p")
     queue = Flag("--queue", String(QUEUE), "The queue; without a name, the namespace's queue.")
     toleration = Flag(
-        "--toleration", Tolerated(), "Taints to tolerate: key=value:effect,operator, or all.", many=True
+        "--toleration", Tolerated(), "Tolerations: key=value:effect,operator, or all.", many=True
     )
     selector = Flag("--selector", _LABEL, "Labels that nodes must have.", many=True)
     config_file = Flag(
@@ -272,7 +266,7 @@ class TensorFlowFlags(RunFlags):
     evaluator_port = Flag("--evaluator-port", _PORT, "The evaluator's port.", older=("--evaluatorPort",))
     evaluator_selector = Flag("--evaluator-selector", _LABEL, "Replaces --selector for this role.", many=True)
     starting_timeout = Flag(
-        "--starting-timeout", GoDuration(), "How long the job may wait in its queue; 0 means no limit."
+        "--starting-timeout", GoDuration(), "How long the job may wait; 0 means no limit."
     )
     success_policy = Flag(
         "--success-policy",
@@ -280,12 +274,8 @@ class TensorFlowFlags(RunFlags):
         "Which replicas must succeed; default ChiefWorker.",
     )
     role_sequence = Flag("--role-sequence", LooseString(), "The role that starts first.", ignored=_AT_ONCE)
-    min_workers = Flag(
-        "--min-workers", Count(1, MAX_REPLICAS), "The workers' lower bound; default --workers."
-    )
-    max_workers = Flag(
-        "--max-workers", Count(1, MAX_REPLICAS), "The workers' upper bound; default --workers."
-    )
+    min_workers = Flag("--min-workers", Count(1, MAX_REPLICAS), "Fewest workers; default --workers.")
+    max_workers = Flag("--max-workers", Count(1, MAX_REPLICAS), "Most workers; default --workers.")
 
 
 class PyTorchFlags(EveryReplicaFlags):
@@ -295,7 +285,7 @@ class PyTorchFlags(EveryReplicaFlags):
         "--nproc-per-node", OneOf(PROCESS_KEYWORDS, Count(1, MAX_PROCESSES)), "Processes of each replica."
     )
     starting_timeout = Flag(
-        "--starting-timeout", GoDuration(), "How long the job may wait in its queue; 0 means no limit."
+        "--starting-timeout", GoDuration(), "How long the job may wait; 0 means no limit."
     )
 
 
@@ -317,12 +307,8 @@ class HorovodFlags(EveryReplicaFlags):
 class ElasticFlags(EveryReplicaFlags):
     """``submit etjob``."""
 
-    min_workers = Flag(
-        "--min-workers", Count(1, MAX_REPLICAS), "The workers' lower bound; default --workers."
-    )
-    max_workers = Flag(
-        "--max-workers", Count(1, MAX_REPLICAS), "The workers' upper bound; default --workers."
-    )
+    min_workers = Flag("--min-workers", Count(1, MAX_REPLICAS), "Fewest workers; default --workers.")
+    max_workers = Flag("--max-workers", Count(1, MAX_REPLICAS), "Most workers; default --workers.")
     spot_instance = Flag(
         "--spot-instance",
         Switch(),
@@ -334,9 +320,7 @@ class ElasticFlags(EveryReplicaFlags):
         Count(0, MAX_SECONDS),
         "Seconds that the job may wait in its queue; 0 means no limit.",
     )
-    launcher_selector = Flag(
-        "--launcher-selector", _LABEL, "Replaces --selector for the launcher.", many=True
-    )
+    launcher_selector = Flag("--launcher-selector", _LABEL, "--selector of the launcher.", many=True)
     launcher_annotation = Flag("--launcher-annotation", _ANNOTATION, "The launcher's annotations.", many=True)
     worker_annotation = Flag("--worker-annotation", _ANNOTATION, "The workers' annotations.", many=True)
     job_restart_policy = Flag(
@@ -386,7 +370,5 @@ class VolcanoFlags(JobFlags):
         older=("--taskReplicas",),
     )
     task_cpu = Flag("--task-cpu", CPU, "CPU of each replica; default 250m.", older=("--taskCPU",))
-    task_memory = Flag(
-        "--task-memory", MEMORY, "Memory of each replica; default 128Mi.", older=("--taskMemory",)
-    )
+    task_memory = Flag("--task-memory", MEMORY, "Memory of each; default 128Mi.", older=("--taskMemory",))
     task_port = Flag("--task-port", _PORT, "The port of each replica; default 2222.", older=("--taskPort",))

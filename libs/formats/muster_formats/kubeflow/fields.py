@@ -35,24 +35,14 @@ class RunPolicyFields(Table):
     """``runPolicy``."""
 
     clean_pod_policy = Field(
-        "cleanPodPolicy", Choice(CleanPodPolicy), "Which replicas are removed when the job ends."
+        "cleanPodPolicy", Choice(CleanPodPolicy), "Which replicas are removed at the end."
     )
-    ttl = Field(
-        "ttlSecondsAfterFinished",
-        Integer(0, MAX_SECONDS),
-        "Time from the end until the job record is removed.",
-    )
-    active_deadline = Field(
-        "activeDeadlineSeconds", Integer(1, MAX_SECONDS), "Longest time from the first start."
-    )
-    backoff_limit = Field(
-        "backoffLimit", Integer(0, MAX_INT32), "Failures before the job fails; 3 by default."
-    )
+    ttl = Field("ttlSecondsAfterFinished", Integer(0, MAX_SECONDS), "From the end to the removal of the job.")
+    active_deadline = Field("activeDeadlineSeconds", Integer(1, MAX_SECONDS), "Longest run time.")
+    backoff_limit = Field("backoffLimit", Integer(0, MAX_INT32), "Failures before the job fails; default 3.")
     scheduling = Field("schedulingPolicy", Nested(SchedulingPolicyFields), "Gang scheduling.")
     suspend = Field("suspend", Boolean(), "Whether the job is suspended from the start.")
-    managed_by = ignored(
-        "managedBy", "Controller of the job.", "Muster manages every job that is submitted to it"
-    )
+    managed_by = ignored("managedBy", "Controller of the job.", "Muster manages what is submitted to it")
 
 
 class ReplicaSpecFields(Table):
@@ -72,12 +62,8 @@ class ElasticPolicyFields(Table):
 
     min_replicas = Field("minReplicas", Integer(0, MAX_REPLICAS), "Fewest workers.")
     max_replicas = Field("maxReplicas", Integer(0, MAX_REPLICAS), "Most workers.")
-    max_restarts = Field(
-        "maxRestarts", Integer(0, MAX_INT32), "Restarts of a worker group within one replica."
-    )
-    metrics = ignored(
-        "metrics", "Metrics to scale by.", "the queue's elastic policy decides when the job grows"
-    )
+    max_restarts = Field("maxRestarts", Integer(0, MAX_INT32), "Restarts of a replica's worker group.")
+    metrics = ignored("metrics", "Metrics to scale by.", "the queue's elastic policy decides")
 
 
 class RendezvousConfFields(Table):

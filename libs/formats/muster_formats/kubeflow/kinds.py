@@ -72,9 +72,7 @@ class TFJobSpecFields(RunPolicyFields):
         Choice(TFJobSuccessPolicy),
         "Default: the chief, else worker 0 or all workers, must succeed; AllWorkers: all workers.",
     )
-    dynamic_worker = Field(
-        "enableDynamicWorker", Boolean(), "Whether TF_CONFIG of a worker lists only itself and the ps."
-    )
+    dynamic_worker = Field("enableDynamicWorker", Boolean(), "Whether a worker sees only itself and the ps.")
     replica_specs = Field("tfReplicaSpecs", _REPLICA_SPECS, "PS, Worker, Chief, Master, Evaluator.")
 
 
@@ -118,7 +116,7 @@ class MPIJobV2SpecFields(CommonMPIJobSpecFields):
         "the launcher's environment is for Open MPI and for Intel MPI",
     )
     creation = ignored(
-        "launcherCreationPolicy", "When the launcher starts.", "the launcher starts when every worker runs"
+        "launcherCreationPolicy", "When the launcher starts.", "it starts when every worker runs"
     )
     launcher_as_worker = Field(
         "runLauncherAsWorker", Boolean(), "Whether ranks also run in the launcher.", partly="true is an error"
@@ -153,9 +151,7 @@ class JAXJobSpecFields(Table):
 class MXReplicaSpecFields(ReplicaSpecFields):
     """A replica spec of an MXJob."""
 
-    label = ignored(
-        "label", "Device, in early samples.", "the template's annotation tuner-server-key is used"
-    )
+    label = ignored("label", "Device, in early samples.", "the annotation tuner-server-key is used")
 
 
 class MXJobSpecFields(Table):

@@ -155,9 +155,7 @@ class TemplateFields(Table):
     """How a replica runs, in the short form."""
 
     image = Field("image", String(), "Container image; replicas that run as processes need none.")
-    command = Field(
-        "command", ArgumentList(), "Program and its arguments; by default the image's entry point."
-    )
+    command = Field("command", ArgumentList(), "Program with arguments; default: the image's entry point.")
     args = Field("args", ArgumentList(), "Arguments after the command.")
     env = Field("env", ENVIRONMENT, "Environment variables: a mapping, or a list of name and value.")
     working_dir = Field("workingDir", String(), "Working directory.")
@@ -169,9 +167,7 @@ class TemplateFields(Table):
     tolerations = Field("tolerations", TOLERATIONS, "Tolerated taints.")
     node_affinity = Field("nodeAffinity", NODE_AFFINITY, "A Kubernetes NodeAffinity.")
     grace_period = Field("gracePeriod", Duration(), "Time between SIGTERM and SIGKILL; 30s by default.")
-    template = Field(
-        "template", PodTemplate(), "A Kubernetes PodTemplateSpec; fields next to it override it."
-    )
+    template = Field("template", PodTemplate(), "A PodTemplateSpec; fields next to it override it.")
 
 
 class OverrideFields(TemplateFields):
@@ -189,9 +185,7 @@ class RoleFields(TemplateFields):
         Integer(0, MAX_REPLICAS),
         "Number of replicas at the start; by default min, else 1. 0 switches the role off.",
     )
-    min = Field(
-        "min", Integer(0, MAX_REPLICAS), "Fewest replicas that the gang runs with; by default replicas."
-    )
+    min = Field("min", Integer(0, MAX_REPLICAS), "Fewest replicas of the gang; by default replicas.")
     max = Field("max", Integer(0, MAX_REPLICAS), "Most replicas; by default replicas.")
     restart_policy = Field(
         "restartPolicy",
@@ -204,12 +198,8 @@ class RoleFields(TemplateFields):
 class PlacementFields(Table):
     """Where the gang is placed."""
 
-    strategy = Field(
-        "strategy", Choice(Strategy), "On few nodes (pack) or on many (spread); pack by default."
-    )
-    topology = Field(
-        "topology", String(LABEL_KEY), "A node label; the gang is placed on nodes with one value of it."
-    )
+    strategy = Field("strategy", Choice(Strategy), "On few nodes (pack, default) or on many (spread).")
+    topology = Field("topology", String(LABEL_KEY), "A node label that has the same value for the gang.")
     strict = Field("required", Boolean(), "Whether one topology domain is required; false by default.")
     gpu_topology = Field(
         "gpuTopology", Boolean(), "Whether a replica's GPUs must be in one NVLink domain; false by default."
@@ -241,9 +231,7 @@ class RunFields(Table):
         Choice(RestartScope),
         "What restarts when a replica fails: the replica or the gang; by default the framework's choice.",
     )
-    backoff_limit = Field(
-        "backoffLimit", Integer(0, MAX_INT32), "Failures before the job fails; 3 by default."
-    )
+    backoff_limit = Field("backoffLimit", Integer(0, MAX_INT32), "Failures before the job fails; default 3.")
     active_deadline = Field(
         "activeDeadline", Duration(), "Longest time from the first start; 0 ends the job once it has started."
     )
@@ -257,7 +245,7 @@ class RunFields(Table):
         Duration(),
         "Longest time from placement until every replica has started; 0 is no bound. By default the platform's.",
     )
-    ttl = Field("ttl", Duration(), "Time from the end until the job record is removed.")
+    ttl = Field("ttl", Duration(), "From the end to the removal of the job.")
     clean_pod_policy = Field(
         "cleanPodPolicy",
         Choice(CleanPodPolicy),
@@ -278,12 +266,8 @@ class RendezvousFields(Table):
     port = Field("port", Integer(1, 65535), "Port of the backend.")
     id = Field("id", String(), "Rendezvous id; by default the job's.")
     conf = Field("conf", MapOf(None, LooseString()), "Further settings of the backend.")
-    max_restarts = Field(
-        "maxRestarts", Integer(0, MAX_INT32), "Restarts of a worker group within one replica."
-    )
-    standalone = Field(
-        "standalone", Boolean(), "Whether each replica has a rendezvous of its own; false by default."
-    )
+    max_restarts = Field("maxRestarts", Integer(0, MAX_INT32), "Restarts of a replica's worker group.")
+    standalone = Field("standalone", Boolean(), "Whether each replica has its own rendezvous.")
 
 
 class OptionFields(Table):
@@ -295,21 +279,15 @@ class OptionFields(Table):
         "Processes (pytorch) or slots (mpi, horovod) of one replica: a number; auto, cpu, gpu.",
     )
     rendezvous = Field("rendezvous", Nested(RendezvousFields), "For elastic pytorch and paddle jobs.")
-    sparse_cluster = Field(
-        "sparseCluster", Boolean(), "Whether TF_CONFIG of a worker lists only itself and the ps."
-    )
-    evaluator_in_cluster = Field(
-        "evaluatorInCluster", Boolean(), "Whether TF_CONFIG lists the evaluator with the others."
-    )
+    sparse_cluster = Field("sparseCluster", Boolean(), "Whether a worker sees only itself and the ps.")
+    evaluator_in_cluster = Field("evaluatorInCluster", Boolean(), "Whether TF_CONFIG lists the evaluator.")
     model_dir = Field("modelDir", String(), "model_dir of TF_CONFIG.")
     conventions = Field(
         "conventions",
         ListOf(Choice(Convention)),
         "Platforms whose variables the replicas get in addition: polyaxon.",
     )
-    parameters = Field(
-        "parameters", RawMapping(), "Hyper-parameters that a convention passes to the replicas."
-    )
+    parameters = Field("parameters", RawMapping(), "Hyper-parameters that a convention passes on.")
 
 
 class BuildFields(Table):
@@ -332,17 +310,11 @@ class JobSpecFields(Table):
     )
     options = Field("options", Nested(OptionFields), "Options of the framework.")
     kind = Field("kind", Choice(JobKind), "Whether the job ends by itself; batch by default.")
-    category = Field(
-        "category", Choice(Category), "Which platform defaults the job gets; by default its kind's."
-    )
+    category = Field("category", Choice(Category), "Which defaults the job gets; by default its kind's.")
     build = Field("build", Nested(BuildFields), "What a job of kind build makes.")
-    built_by = Field(
-        "builtBy", String(DNS_1035), "A build job of this document that must succeed before this one starts."
-    )
+    built_by = Field("builtBy", String(DNS_1035), "A build job of this document that must succeed first.")
     queue = Field("queue", String(QUEUE), "Queue of the job; by default its namespace's.")
-    priority = Field(
-        "priority", Integer(-MAX_INT32 - 1, MAX_INT32), "Higher priorities go first; 0 by default."
-    )
+    priority = Field("priority", Integer(-MAX_INT32 - 1, MAX_INT32), "Higher ones go first; default 0.")
     preemptible = Field(
         "preemptible", Boolean(), "Whether the job may be preempted if its queue allows it; true by default."
     )

@@ -54,12 +54,8 @@ class ContainerFields(Table):
     stdin = Field("stdin", AnyValue(), "Whether standard input is open.", kubernetes=True)
     stdin_once = Field("stdinOnce", AnyValue(), "Whether standard input closes after use.", kubernetes=True)
     tty = Field("tty", AnyValue(), "Whether it has a terminal.", kubernetes=True)
-    message_path = Field(
-        "terminationMessagePath", AnyValue(), "File of the termination message.", kubernetes=True
-    )
-    message_policy = Field(
-        "terminationMessagePolicy", AnyValue(), "Source of the termination message.", kubernetes=True
-    )
+    message_path = Field("terminationMessagePath", AnyValue(), "The termination message.", kubernetes=True)
+    message_policy = Field("terminationMessagePolicy", AnyValue(), "Its source.", kubernetes=True)
     volume_devices = Field("volumeDevices", AnyValue(), "Block devices.", kubernetes=True)
     volume_mounts = Field("volumeMounts", AnyValue(), "Mounted volumes.", kubernetes=True)
 
@@ -83,9 +79,7 @@ class PodSpecFields(Table):
     """A PodSpec."""
 
     required = ("containers",)
-    containers = Field(
-        "containers", ListOf(Nested(ContainerFields)), "Containers; one decides how the replica ends."
-    )
+    containers = Field("containers", ListOf(Nested(ContainerFields)), "Containers; one is the main one.")
     init_containers = Field(
         "initContainers", ListOf(Nested(ContainerFields)), "Containers that run first.", kubernetes=True
     )
@@ -101,28 +95,20 @@ class PodSpecFields(Table):
     )
     scheduler_name = ignored("schedulerName", "Scheduler of the pod.", "Muster places the replicas")
     node_name = ignored(
-        "nodeName",
-        "Node of the pod.",
-        "Muster chooses the node; use a nodeSelector on kubernetes.io/hostname",
+        "nodeName", "Node of the pod.", "Muster chooses; use a nodeSelector on kubernetes.io/hostname"
     )
     pod_restart_policy = ignored(
-        "restartPolicy", "When containers are restarted.", "the role's restartPolicy decides"
+        "restartPolicy", "When they are restarted.", "the role's restartPolicy decides"
     )
-    scheduling_gates = ignored(
-        "schedulingGates", "What delays the pod.", "Muster decides when a replica starts"
-    )
+    scheduling_gates = ignored("schedulingGates", "What delays the pod.", "Muster starts replicas")
     scheduling_group = ignored("schedulingGroup", "Gang of the pod.", _GANG)
     workload = ignored("workloadRef", "Gang of the pod.", _GANG)
     spread = Field("topologySpreadConstraints", ListOf(Nested(TopologySpreadFields)), "How pods are spread.")
     priority_class = ignored("priorityClassName", "Priority by name.", "the job's priority decides")
     priority = ignored("priority", "Priority of the pod.", "the job's priority decides")
-    preemption = ignored(
-        "preemptionPolicy", "Whether the pod may preempt.", "the job's queue decides about preemption"
-    )
+    preemption = ignored("preemptionPolicy", "Whether the pod may preempt.", "the queue decides")
     deadline = ignored("activeDeadlineSeconds", "Longest run time of the pod.", "the job's deadline decides")
-    ephemeral = rejected(
-        "ephemeralContainers", "Containers for debugging.", "they can be added only to a running pod"
-    )
+    ephemeral = rejected("ephemeralContainers", "Containers for debugging.", "they need a running pod")
     token = Field("automountServiceAccountToken", AnyValue(), "Whether a token is mounted.", kubernetes=True)
     dns_config = Field("dnsConfig", AnyValue(), "DNS settings.", kubernetes=True)
     dns_policy = Field("dnsPolicy", AnyValue(), "DNS policy.", kubernetes=True)

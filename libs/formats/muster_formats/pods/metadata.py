@@ -34,9 +34,7 @@ class TemplateMetadataFields(ServerMetadataFields):
     """``metadata`` of a pod template."""
 
     labels = Field("labels", LABELS, "Labels of the replicas.")
-    annotations = Field(
-        "annotations", ANNOTATIONS, "Annotations of the replicas; KubeShare's request a share of a GPU."
-    )
+    annotations = Field("annotations", ANNOTATIONS, "Annotations; KubeShare's request a share of a GPU.")
     name = ignored("name", "Name of the pod.", _REPLICA_NAMES)
     generate_name = ignored("generateName", "Prefix of a generated name.", _REPLICA_NAMES)
     namespace = ignored("namespace", "Namespace of the pod.", "replicas are in the job's namespace")
@@ -47,9 +45,7 @@ class MetadataFields(Table):
 
     required = ("name",)
     name = Field("name", String(DNS_1035), "The job's name, a DNS-1035 label.")
-    namespace = Field(
-        "namespace", String(DNS_1123), "The job's namespace; by default the submission's, else default."
-    )
+    namespace = Field("namespace", String(DNS_1123), "The namespace; by default the submission's.")
     labels = Field("labels", LABELS, "Labels of the job.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the job.")
 
@@ -57,9 +53,7 @@ class MetadataFields(Table):
 class KubernetesMetadataFields(MetadataFields, ServerMetadataFields):
     """``metadata`` of a job as an API server returns it."""
 
-    generate_name = ignored(
-        "generateName", "Prefix of a generated name.", "Muster does not generate names; set name"
-    )
+    generate_name = ignored("generateName", "A name's prefix.", "Muster does not generate names; set name")
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -61,9 +61,7 @@ class _Unsatisfiable(enum.StrEnum):
 class TolerationFields(Table):
     """A toleration."""
 
-    key = Field(
-        "key", String(LABEL_KEY), "Key of the taint; empty with operator Exists tolerates every taint."
-    )
+    key = Field("key", String(LABEL_KEY), "Key of the taint; empty with Exists tolerates every taint.")
     operator = Field("operator", Choice(_TolerationOperator), "Equal by default.")
     value = Field("value", String(LABEL_VALUE), "Value of the taint, for Equal.")
     effect = Field("effect", Choice(_TaintEffect), "Effect of the taint; every effect by default.")
@@ -178,15 +176,11 @@ class PodAffinityTermFields(Table):
     """Pods, and the node label that defines their topology domain."""
 
     required = ("topologyKey",)
-    topology = Field(
-        "topologyKey", String(LABEL_KEY), "A node label; nodes with the same value are one domain."
-    )
+    topology = Field("topologyKey", String(LABEL_KEY), "A node label; equal values are one domain.")
     selector = Field("labelSelector", Nested(LabelSelectorFields), "The pods; none without it.")
-    namespaces = Field(
-        "namespaces", ListOf(String(DNS_1123)), "Namespaces of the pods; by default the job's."
-    )
+    namespaces = Field("namespaces", ListOf(String(DNS_1123)), "Their namespaces; by default the job's.")
     every_namespace = Field(
-        "namespaceSelector", Nested(NamespaceSelectorFields), "{} selects the pods of every namespace."
+        "namespaceSelector", Nested(NamespaceSelectorFields), "{} selects every namespace."
     )
     match = rejected("matchLabelKeys", "Own labels to match.", _REVISION_LABELS, fix=_REVISION_FIX)
     mismatch = rejected("mismatchLabelKeys", "Own labels not to match.", _REVISION_LABELS, fix=_REVISION_FIX)

@@ -58,7 +58,7 @@ class PodRestartPolicy(enum.StrEnum):
 class V0PersistenceFields(Table):
     """``persistence``, replaced by data_refs and artifact_refs."""
 
-    data = Field("data", References(V0VolumeFields), "Claims to mount under /data.", kubernetes=True)
+    data = Field("data", References(V0VolumeFields), "Claims, under /data.", kubernetes=True)
     outputs = Field("outputs", String(), "The claim to mount under /outputs.", kubernetes=True)
 
 
@@ -73,21 +73,15 @@ class V0EnvFields(Table):
     tolerations = Field("tolerations", TOLERATIONS, "Taints to tolerate.")
     env_vars = Field("env_vars", Pairs(), "Environment variables.")
     service_account = Field("service_account", String(), "The pod's service account.", kubernetes=True)
-    image_pull_secrets = Field(
-        "image_pull_secrets", ListOf(String()), "Secrets for the registry.", kubernetes=True
-    )
+    image_pull_secrets = Field("image_pull_secrets", ListOf(String()), "Registry secrets.", kubernetes=True)
     secret_refs = Field("secret_refs", References(V0ObjectFields), "Secrets, as variables.", kubernetes=True)
-    config_map_refs = Field(
-        "config_map_refs", References(V0ObjectFields), "Config maps, as variables.", kubernetes=True
-    )
+    config_map_refs = Field("config_map_refs", References(V0ObjectFields), "As variables.", kubernetes=True)
     configmap_refs = Field(
         "configmap_refs", References(V0ObjectFields), "The older name of config_map_refs.", kubernetes=True
     )
-    data_refs = Field(
-        "data_refs", References(V0VolumeFields), "Claims to mount under /data.", kubernetes=True
-    )
+    data_refs = Field("data_refs", References(V0VolumeFields), "Claims, under /data.", kubernetes=True)
     artifact_refs = Field(
-        "artifact_refs", References(V0VolumeFields), "Claims to mount under /outputs.", kubernetes=True
+        "artifact_refs", References(V0VolumeFields), "Claims under /outputs.", kubernetes=True
     )
     persistence = Field(
         "persistence",
@@ -96,9 +90,7 @@ class V0EnvFields(Table):
         kubernetes=True,
     )
     security_context = Field("security_context", RawMapping(), "The pod's security context.", kubernetes=True)
-    outputs = ignored(
-        "outputs", "Outputs of other runs.", "an experiment manager stores the outputs of other runs"
-    )
+    outputs = ignored("outputs", "Outputs of other runs.", "an experiment manager stores them")
 
 
 class V0JobEnvFields(V0EnvFields):
@@ -131,9 +123,7 @@ class V0ReplicaEnvFields(V0RoleEnvFields):
     index = Field("index", Integer(0, MAX_REPLICAS - 1), "The index of the replica, from 0.")
     max_restarts = Field("max_restarts", _RESTARTS, "Failures that are tolerated.", ignored=_ALIKE)
     max_retries = Field("max_retries", _RESTARTS, "The later name of max_restarts.", ignored=_ALIKE)
-    restart_policy = Field(
-        "restart_policy", Choice(PodRestartPolicy), "When the replica restarts.", ignored=_ALIKE
-    )
+    restart_policy = Field("restart_policy", Choice(PodRestartPolicy), "When it restarts.", ignored=_ALIKE)
 
 
 class V0ReplicaResourceFields(V0ResourceFields):
@@ -148,7 +138,7 @@ class V0SideFields(Table):
 
     default_worker = Field("default_worker", Nested(V0RoleEnvFields), "Defaults of the workers.")
     worker_default = Field(
-        "worker_default", Nested(V0RoleEnvFields), "A spelling of default_worker in published documents."
+        "worker_default", Nested(V0RoleEnvFields), "As published documents spell default_worker."
     )
     worker = Field("worker", ListOf(Nested(V0ReplicaEnvFields)), "Workers that differ.")
     worker_resources = Field(
@@ -163,9 +153,7 @@ class V0SideFields(Table):
         fix="write default_worker: {resources: ...}",
     )
     default_ps = Field("default_ps", Nested(V0RoleEnvFields), "Defaults of the parameter servers.")
-    ps_default = Field(
-        "ps_default", Nested(V0RoleEnvFields), "A spelling of default_ps in published documents."
-    )
+    ps_default = Field("ps_default", Nested(V0RoleEnvFields), "As published documents spell default_ps.")
     ps = Field("ps", ListOf(Nested(V0ReplicaEnvFields)), "Parameter servers that differ.")
     ps_resources = Field(
         "ps_resources",
@@ -211,9 +199,7 @@ class V0ExperimentEnvFields(V0JobEnvFields, V0SideFields):
 class V0LoneEnvFields(V0JobEnvFields):
     """``environment`` of a job, notebook, tensorboard or build."""
 
-    replicas = rejected(
-        "replicas", "Replicas.", _ONE_REPLICA, fix="write kind: experiment, which may have more"
-    )
+    replicas = rejected("replicas", "Replicas.", _ONE_REPLICA, fix="write kind: experiment")
 
 
 T = TypeVar("T")

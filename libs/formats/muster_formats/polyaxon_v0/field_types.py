@@ -113,14 +113,9 @@ class V0VolumeFields(Table):
 
     required = ("name",)
     name = Field("name", String(_OBJECT), "Which claim.")
-    init = Field(
-        "init", LooseString(), "Whether its folders are created.", ignored="the program creates its folders"
-    )
+    init = Field("init", LooseString(), "Whether it is created.", ignored="the program creates its folders")
     manage = Field(
-        "manage",
-        LooseString(),
-        "Whether runs are kept apart in it.",
-        ignored="the program creates its folders",
+        "manage", LooseString(), "Whether runs share it.", ignored="the program creates its folders"
     )
     paths = Field("paths", ListOf(String()), "The parts to mount.", ignored="the whole volume is mounted")
 

@@ -63,9 +63,7 @@ class V0RunFields(Table):
     cmd = Field("cmd", Commands(), "A bash command line, or several, joined with &&.")
     image = rejected("image", "The image, in the oldest documents.", _BUILT, fix=_UNDER_BUILD)
     build_steps = rejected("build_steps", "Build steps, in the oldest documents.", _BUILT, fix=_UNDER_BUILD)
-    env_vars = rejected(
-        "env_vars", "Variables of the image, in the oldest documents.", _BUILT, fix=_UNDER_BUILD
-    )
+    env_vars = rejected("env_vars", "Variables, in the oldest documents.", _BUILT, fix=_UNDER_BUILD)
 
 
 class V0LoggingFields(Table):
@@ -101,14 +99,10 @@ class V0OpFields(Table):
     params = Field("params", RawMapping(), "Values of {{ name }} placeholders, passed to the program too.")
     declarations = Field("declarations", RawMapping(), "The older name of params.")
     inputs = Field("inputs", ListOf(Nested(V0InputFields)), "The declared parameters and their defaults.")
-    outputs = ignored(
-        "outputs", "The results of a run.", "an experiment manager records the results of a run"
-    )
+    outputs = ignored("outputs", "The results of a run.", "an experiment manager records them")
     hptuning = rejected("hptuning", "A hyper-parameter search.", _MANAGER, fix=_SINGLY)
     matrix = rejected("matrix", "A hyper-parameter search.", _MANAGER, fix=_SINGLY)
-    project = rejected(
-        "project", "The project, in the oldest documents.", "Muster has namespaces, not projects"
-    )
+    project = rejected("project", "The project, in old documents.", "Muster has namespaces, not projects")
     settings = rejected("settings", "A hyper-parameter search.", _MANAGER, fix=_SINGLY)
 
 
@@ -152,9 +146,7 @@ class V0BuildFields(V0BuildFieldFields):
 class V0RunnableFields(V0OpFields):
     """Fields of every kind but a build."""
 
-    build = Field(
-        "build", Nested(V0BuildFields), "The image; with build_steps it is built first, by a separate job."
-    )
+    build = Field("build", Nested(V0BuildFields), "The image; a separate job runs its build_steps first.")
     run = Field("run", Nested(V0RunFields), "What runs.")
     environment = Field("environment", Nested(V0LoneEnvFields), "The environment.")
 
@@ -163,12 +155,10 @@ class V0ExperimentFields(V0RunnableFields):
     """``kind: experiment``."""
 
     required = ("run",)
-    backend = Field(
-        "backend", Choice(Backend), "The backend that decides role names: native (default), kubeflow or mpi."
-    )
+    backend = Field("backend", Choice(Backend), "Decides role names: native (default), kubeflow or mpi.")
     framework = Field("framework", String(), "tensorflow, mxnet, horovod or pytorch; required with replicas.")
     environment = Field(
-        "environment", Nested(V0ExperimentEnvFields), "The master's environment, and the replicas."
+        "environment", Nested(V0ExperimentEnvFields), "The master's environment, and replicas."
     )
     replicas = Field("replicas", Nested(V0ReplicasFields), "The replicas besides the master.")
 
@@ -195,9 +185,7 @@ class V0BuildDocumentFields(V0OpFields, V0BuildFieldFields):
     """``kind: build``."""
 
     environment = Field("environment", Nested(V0LoneEnvFields), "The environment of the build.")
-    build = Field(
-        "build", Nested(V0BuildFields), "The fields in a section of their own, as in older documents."
-    )
+    build = Field("build", Nested(V0BuildFields), "The fields in an own section, as in older documents.")
 
 
 TABLES: dict[str, type[Table]] = {

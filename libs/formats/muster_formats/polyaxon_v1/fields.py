@@ -45,14 +45,10 @@ class PatchStrategy(enum.StrEnum):
 class V1TerminationFields(Table):
     """``termination``."""
 
-    max_retries = Field(
-        "maxRetries", Integer(0, 2**31 - 1), "Failures that are tolerated (backoffLimit); default 0."
-    )
+    max_retries = Field("maxRetries", Integer(0, 2**31 - 1), "Tolerated failures (backoffLimit); default 0.")
     ttl = Field("ttl", Integer(0, MAX_SECONDS), "Seconds from the end until everything is removed.")
     timeout = Field("timeout", Integer(1, MAX_SECONDS), "Seconds from the first start (activeDeadline).")
-    culling = ignored(
-        "culling", "Stops an idle service.", "idle services are not stopped; timeout stops them"
-    )
+    culling = ignored("culling", "Stops an idle service.", "timeout stops a service")
     probe = ignored("probe", "How idleness is detected.", "idle services are not stopped")
     pod_failure_policy = ignored(
         "podFailurePolicy",
@@ -67,9 +63,7 @@ class V1PluginFields(Table):
     auth = ignored("auth", "A token for Polyaxon's API.", _POLYAXON)
     docker = ignored("docker", "The host's Docker socket.", "mount it as a volume of the run")
     shm = ignored("shm", "A larger /dev/shm.", "mount it as a volume of the run")
-    mount_artifacts_store = ignored(
-        "mountArtifactsStore", "The artifact store.", "Muster has no artifact store"
-    )
+    mount_artifacts_store = ignored("mountArtifactsStore", "The store.", "Muster has no artifact store")
     collect_artifacts = ignored("collectArtifacts", "Collects artifacts.", "Muster has no artifact store")
     collect_logs = ignored("collectLogs", "Collects logs.", "logs are always stored")
     collect_resources = ignored("collectResources", "Collects usage.", _POLYAXON)
@@ -79,7 +73,7 @@ class V1PluginFields(Table):
     external_host = ignored("externalHost", "How helpers reach the API.", _POLYAXON)
     sidecar = ignored("sidecar", "The helpers' container.", _POLYAXON)
     notifications = ignored(
-        "notifications", "Recipients of notifications.", "watch the job, or configure webhooks"
+        "notifications", "Recipients of notifications.", "configure webhooks, or watch it"
     )
 
 
@@ -88,9 +82,7 @@ class V1TemplateFields(Table):
 
     enabled = Field("enabled", Boolean(), "Whether the document is such a template, which is rejected.")
     description = Field("description", String(), "Shown when the template is rejected.")
-    fields_ = Field(
-        "fields", ListOf(String()), "The fields to complete; shown when the template is rejected."
-    )
+    fields_ = Field("fields", ListOf(String()), "The fields to complete; shown on rejection.")
 
 
 class V1ValidationFields(Table):
@@ -124,9 +116,7 @@ class V1InputFields(Table):
     required = ("name",)
     name = Field("name", String(), "The name in {{ name }} expressions.")
     description = Field("description", LooseString(), "A description, not stored.")
-    type = Field(
-        "type", String(), "int, float, bool, str, dict, or a list of these; other types are not checked."
-    )
+    type = Field("type", String(), "int, float, bool, str, dict, or a list of these, are checked.")
     value = Field("value", AnyValue(), "The default value.")
     is_optional = Field("isOptional", Boolean(), "Whether it may have no value; a default implies it.")
     is_list = Field("isList", Boolean(), "Whether it is a list of its type.")
@@ -160,16 +150,12 @@ class V1CommonFields(Table):
     """Fields of both operations and components; merged by patchStrategy."""
 
     version = Field("version", LooseString(), "1.1.")
-    name = Field(
-        "name", String(), "The job's name; an owner before a slash and a tag after a colon are dropped."
-    )
+    name = Field("name", String(), "The job's name, without owner/ before and :tag after it.")
     description = Field("description", String(), "Stored as the annotation polyaxon.com/description.")
     tags = Field("tags", OneOrMany(String()), "Stored as the annotation polyaxon.com/tags.")
     queue = Field("queue", String(), "The queue; an agent before a slash is dropped.")
     namespace = Field("namespace", String(), "The namespace.")
-    termination = Field(
-        "termination", Nested(V1TerminationFields), "When the run is stopped, restarted, removed."
-    )
+    termination = Field("termination", Nested(V1TerminationFields), "When it stops, restarts, is removed.")
     plugins = Field("plugins", Nested(V1PluginFields), "Helpers of Polyaxon; none of them runs.")
     strict_params = Field("strictParams", Boolean(), "Whether every parameter needs an input of its name.")
     is_approved = Field("isApproved", Boolean(), "false suspends the job until it is resumed.")
@@ -182,9 +168,7 @@ class V1CommonFields(Table):
     hooks = rejected("hooks", "Actions after the run.", _MANAGER)
     actions = rejected("actions", "Actions on the run.", _MANAGER)
     build = rejected("build", "Builds the image first.", _HUB, fix="name an existing image")
-    mount = rejected(
-        "mount", "Files of the submitter.", "files are not uploaded", fix="use the run's volumes"
-    )
+    mount = rejected("mount", "Submitted files.", "files are not uploaded", fix="use the run's volumes")
 
 
 class V1ComponentFields(V1CommonFields):
@@ -207,9 +191,7 @@ class V1OperationFields(V1CommonFields):
     required = ("component",)
     kind = Field("kind", Choice(OperationKind), "operation.")
     component = Field("component", Nested(V1ComponentFields), "The inline component.")
-    params = Field(
-        "params", MapOf(None, V1Param(Nested(V1ParamFields))), "Values of inputs, or of further names."
-    )
+    params = Field("params", MapOf(None, V1Param(Nested(V1ParamFields))), "Values of inputs and more.")
     run_patch = Field("runPatch", AnyValue(), "Fields of the component's run, merged by patchStrategy.")
     patch_strategy = Field("patchStrategy", Choice(PatchStrategy), "The merge strategy; default post_merge.")
     is_preset = Field("isPreset", Boolean(), "Whether it is a preset, which is rejected.")
@@ -222,9 +204,7 @@ class V1OperationFields(V1CommonFields):
     joins = rejected("joins", "Results of other runs.", _MANAGER, fix="write the values under params")
     schedule = rejected("schedule", "Repeated runs.", _MANAGER, fix="submit it from a timer of your own")
     events = rejected("events", "A trigger.", _MANAGER)
-    dependencies = rejected(
-        "dependencies", "Runs that come first.", _MANAGER, fix="submit it when they have succeeded"
-    )
+    dependencies = rejected("dependencies", "Runs that come first.", _MANAGER, fix="submit it after them")
     trigger = rejected("trigger", "When dependencies are met.", _MANAGER)
     conditions = rejected("conditions", "Whether it runs.", _MANAGER)
     skip_on_upstream_skip = rejected("skipOnUpstreamSkip", "Whether it runs.", _MANAGER)

@@ -127,7 +127,7 @@ class ByKind:
 
 _FETCHED = "Polyaxon's own containers fetch it"
 _FETCH = "put it into the image or a volume, or fetch it in a container here"
-_SCALING = "the queue's elastic policy decides when the job grows"
+_SCALING = "the queue's elastic policy decides"
 _MAX_PROCESSES = 1024
 
 
@@ -155,15 +155,9 @@ class V1EnvironmentFields(Table):
     node_selector = Field("nodeSelector", LABELS, "Labels that the node must have.")
     affinity = Field("affinity", Nested(AffinityFields), "Node affinity.")
     tolerations = Field("tolerations", TOLERATIONS, "Taints to tolerate.")
-    restart_policy = Field(
-        "restartPolicy", Choice(PodRestart), "When an ended replica restarts; see maxRetries."
-    )
-    priority = Field(
-        "priority", Integer(-(2**31), 2**31 - 1), "The job's priority; the highest of its replicas'."
-    )
-    node_name = ignored(
-        "nodeName", "A node.", "Muster chooses the node; use a nodeSelector on kubernetes.io/hostname"
-    )
+    restart_policy = Field("restartPolicy", Choice(PodRestart), "When a replica restarts; see maxRetries.")
+    priority = Field("priority", Integer(-(2**31), 2**31 - 1), "The priority; the highest of all.")
+    node_name = ignored("nodeName", "A node.", "Muster chooses; use a nodeSelector on kubernetes.io/hostname")
     scheduler_name = ignored("schedulerName", "A scheduler.", "Muster places the replicas")
     priority_class = ignored("priorityClassName", "A priority class.", "use environment.priority, a number")
     service_account = Field("serviceAccountName", String(), "A service account.", kubernetes=True)
@@ -221,9 +215,7 @@ class V1ServiceFields(V1JobFields):
 
     ports = Field("ports", ListOf(Integer(1, 65535)), "Ports it listens on, the first for browsers.")
     replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
-    rewrite_path = ignored(
-        "rewritePath", "Strips Polyaxon's path.", "a service has its own address, without a path"
-    )
+    rewrite_path = ignored("rewritePath", "Strips Polyaxon's path.", "a service's address has no path")
     is_external = ignored("isExternal", "Access without Polyaxon's login.", "Muster adds no login")
 
 
@@ -236,13 +228,9 @@ class V1ReplicaFields(V1PodFields):
 class V1SchedulingFields(Table):
     """``schedulingPolicy``."""
 
-    min_available = Field(
-        "minAvailable", Integer(1, MAX_REPLICAS), "The gang's minimum; lowers the workers'."
-    )
+    min_available = Field("minAvailable", Integer(1, MAX_REPLICAS), "The gang's minimum, and the workers'.")
     queue = Field("queue", String(QUEUE), "The queue, if the operation names none.")
-    schedule_timeout = Field(
-        "scheduleTimeoutSeconds", Integer(0, MAX_SECONDS), "From the validation to the start."
-    )
+    schedule_timeout = Field("scheduleTimeoutSeconds", Integer(0, MAX_SECONDS), "From validation to start.")
     min_resources = ignored("minResources", "Resources of the gang.", "the replicas' requests count")
     priority_class = ignored("priorityClass", "A priority class.", "use environment.priority, a number")
 
@@ -255,17 +243,13 @@ class V1DistributedFields(Table):
     clean_pod_policy = Field(
         "cleanPodPolicy", Choice(CleanPodPolicy), "Which replicas are removed at the end."
     )
-    scheduling = Field(
-        "schedulingPolicy", Nested(V1SchedulingFields), "Queue, minimum and deadline of the gang."
-    )
+    scheduling = Field("schedulingPolicy", Nested(V1SchedulingFields), "Queue, minimum and deadline.")
 
 
 class V1TFJobFields(V1DistributedFields):
     """``kind: tfjob``."""
 
-    dynamic_worker = Field(
-        "enableDynamicWorker", Boolean(), "A worker sees itself and the parameter servers only."
-    )
+    dynamic_worker = Field("enableDynamicWorker", Boolean(), "A worker sees only itself and the ps.")
     success_policy = Field("successPolicy", Choice(SuccessCondition), "When the job has succeeded.")
     chief = Field("chief", Nested(V1ReplicaFields), "Role chief.")
     ps = Field("ps", Nested(V1ReplicaFields), "Role ps.")
@@ -284,14 +268,12 @@ class V1ElasticFields(TorchElasticPolicyFields):
 
     metrics_spelt = ignored("Metrics", "Metrics to scale by.", _SCALING)
     backend_misspelt = Field(
-        "rdvzBackend", RendezvousBackend(), "rdzvBackend, as Polyaxon's schema misspells it."
+        "rdvzBackend", RendezvousBackend(), "rdzvBackend, misspelt by Polyaxon's schema."
     )
-    port_misspelt = Field("rdvzPort", Integer(1, 65535), "rdzvPort, as Polyaxon's schema misspells it.")
-    host_misspelt = Field("rdvzHost", String(), "rdzvHost, as Polyaxon's schema misspells it.")
-    job_id_misspelt = Field("rdvzId", LooseString(), "rdzvId, as Polyaxon's schema misspells it.")
-    conf_misspelt = Field(
-        "rdvzConf", TorchElasticPolicyFields.conf.type, "rdzvConf, as Polyaxon's schema misspells it."
-    )
+    port_misspelt = Field("rdvzPort", Integer(1, 65535), "rdzvPort, misspelt by Polyaxon's schema.")
+    host_misspelt = Field("rdvzHost", String(), "rdzvHost, misspelt by Polyaxon's schema.")
+    job_id_misspelt = Field("rdvzId", LooseString(), "rdzvId, misspelt by Polyaxon's schema.")
+    conf_misspelt = Field("rdvzConf", TorchElasticPolicyFields.conf.type, "rdzvConf, misspelt by the schema.")
 
 
 class V1PytorchJobFields(V1DistributedFields):
@@ -351,12 +333,8 @@ class V1RayReplicaFields(V1PodFields):
     """The head or one worker group of a raycluster."""
 
     replicas = Field("replicas", Integer(0, MAX_REPLICAS), "The number of replicas; default 1.")
-    min_replicas = ignored(
-        "minReplicas", "The group's lower bound.", "a cluster keeps its size; set replicas"
-    )
-    max_replicas = ignored(
-        "maxReplicas", "The group's upper bound.", "a cluster keeps its size; set replicas"
-    )
+    min_replicas = ignored("minReplicas", "Its lower bound.", "a cluster keeps its size; set replicas")
+    max_replicas = ignored("maxReplicas", "Its upper bound.", "a cluster keeps its size; set replicas")
     start_params = Field("rayStartParams", MapOf(None, LooseString()), "Options of ray start.")
 
 

@@ -83,7 +83,7 @@ class PodPatchFields(Table):
     volumes = Field("volumes", AnyValue(), "Volumes.", kubernetes=True)
     pull_secrets = Field("imagePullSecrets", AnyValue(), "Secrets to pull images with.", kubernetes=True)
     claims = rejected("resourceClaims", "Devices (DRA).", CLAIMS_REJECTED, fix=CLAIMS_FIX)
-    gates = ignored("schedulingGates", "What delays the pod.", "Muster decides when a replica starts")
+    gates = ignored("schedulingGates", "What delays the pod.", "Muster starts replicas")
     inits = rejected("initContainers", "Patches of init containers.", "the supported runtimes have none")
 
 
@@ -164,12 +164,10 @@ class TrainJobSpecFields(Table):
     required = ("runtimeRef", "trainer")
     runtime = Field("runtimeRef", Nested(RuntimeRefFields), "The runtime, which decides the framework.")
     trainer = Field("trainer", Nested(TrainerFields), "What the replicas run.")
-    overrides = Field(
-        "podTemplateOverrides", ListOf(Nested(PodOverrideFields)), "Patches of the runtime's pods."
-    )
+    overrides = Field("podTemplateOverrides", ListOf(Nested(PodOverrideFields)), "Patches of the pods.")
     patches = Field("runtimePatches", ListOf(Nested(RuntimePatchFields)), "Patches of the runtime.")
     suspend = Field("suspend", Boolean(), "Whether the job is suspended from the start.")
-    deadline = Field("activeDeadlineSeconds", Integer(1, MAX_SECONDS), "Longest time from the first start.")
+    deadline = Field("activeDeadlineSeconds", Integer(1, MAX_SECONDS), "Longest run time.")
     labels = Field("labels", LABELS, "Labels of the job, in addition to its metadata's.")
     annotations = Field("annotations", ANNOTATIONS, "Annotations of the job, in addition to its metadata's.")
     initializer = rejected(
@@ -178,13 +176,9 @@ class TrainJobSpecFields(Table):
         "Muster downloads nothing before the replicas start",
         fix="download it in the program, or mount a volume that has it",
     )
-    pod_spec_overrides = rejected(
-        "podSpecOverrides", "Patches of the pods, in release 2.0.", _OLD, fix=_OLD_FIX
-    )
+    pod_spec_overrides = rejected("podSpecOverrides", "Patches of pods, in release 2.0.", _OLD, fix=_OLD_FIX)
     template_overrides = rejected("templateOverrides", "Patches of the templates.", _OLD, fix=_OLD_FIX)
-    managed_by = ignored(
-        "managedBy", "Controller of the job.", "Muster manages every job that is submitted to it"
-    )
+    managed_by = ignored("managedBy", "Controller of the job.", "Muster manages what is submitted to it")
 
 
 class TrainJobFields(Table):
