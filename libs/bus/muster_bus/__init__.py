@@ -39,7 +39,7 @@ from muster_bus.messages import (
     Outgoing as Outgoing,
     Published as Published,
 )
-from muster_bus.metrics import BusMetrics as BusMetrics, NoMetrics as NoMetrics
+from muster_bus.metrics import BusMetrics as BusMetrics
 from muster_bus.ordered_consumer import (
     StreamRange as StreamRange,
     read_last_values as read_last_values,

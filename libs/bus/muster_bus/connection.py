@@ -15,7 +15,7 @@ from muster_bus._client import NatsClient, NatsError, NatsSubscription, cancella
 from muster_bus._requests import Requests
 from muster_bus.errors import BusRejected, BusUnavailable
 from muster_bus.messages import Fence, Incoming, Outgoing, Published, WireMessage, incoming_of
-from muster_bus.metrics import BusMetrics, NoMetrics
+from muster_bus.metrics import BusMetrics
 
 log = logging.getLogger(__name__)
 
@@ -104,7 +104,7 @@ class Bus:
     @classmethod
     async def connect(cls, settings: BusSettings, *, name: str, metrics: BusMetrics | None = None) -> "Bus":
         """Return a connected bus; waits for the broker as long as necessary, and logs that."""
-        bus = cls(settings=settings, name=name, metrics=metrics or NoMetrics())
+        bus = cls(settings=settings, name=name, metrics=metrics or BusMetrics())
         await bus._open()
         return bus
 

@@ -2,10 +2,54 @@
 
 from __future__ import annotations
 
-from muster_bus import Bus, BusSettings
+from muster_bus import Bus, BusMetrics, BusSettings
 from muster_service.app import Context
-from muster_service.metrics import PrometheusBusMetrics
+from muster_service.metrics import Metrics
 from muster_service.settings import ServiceSettings
+
+
+class PrometheusBusMetrics(BusMetrics):
+    """Metrics of the bus."""
+
+    def __init__(self, metrics: Metrics) -> None:
+        self._published = metrics.counter(
+            "muster_bus_published", "messages stored durably, by stream", ("stream",)
+        )
+        self._redelivered = metrics.counter(
+            "muster_bus_redelivered", "messages delivered more than once, by consumer", ("consumer",)
+        )
+        self._dead_lettered = metrics.counter(
+            "muster_bus_dead_lettered", "dead letters, by consumer", ("consumer",)
+        )
+        self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by consumer", ("consumer",))
+        self._reconnected = metrics.counter("muster_bus_reconnected", "reconnects to the broker")
+        self._refused = metrics.counter(
+            "muster_bus_refused", "subjects that the broker refused for lack of permission"
+        )
+
+    def published(self, stream: str, /) -> None:
+        """Count a message that `stream` stored."""
+        self._published.labels(stream).inc()
+
+    def redelivered(self, consumer: str, /) -> None:
+        """Count a redelivery to `consumer`."""
+        self._redelivered.labels(consumer).inc()
+
+    def dead_lettered(self, consumer: str, /) -> None:
+        """Count a dead letter of `consumer`."""
+        self._dead_lettered.labels(consumer).inc()
+
+    def lag(self, consumer: str, pending: int, /) -> None:
+        """Set the messages that wait for `consumer`."""
+        self._lag.labels(consumer).set(pending)
+
+    def reconnected(self) -> None:
+        """Count a reconnect."""
+        self._reconnected.inc()
+
+    def refused(self) -> None:
+        """Count a refusal."""
+        self._refused.inc()
 
 
 async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:

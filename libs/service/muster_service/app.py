@@ -64,7 +64,7 @@ class Context:
         service: its name.
         instance: the name of this instance.
         telemetry: for spans.
-        metrics: for counters; `metrics.bus` is for the bus.
+        metrics: for counters.
         log: a logger with the service's name.
         readiness: the conditions under which the service can work.
         addresses: bound addresses by name, for the ready line; `build` may add to it.

@@ -33,7 +33,6 @@ class Metrics:
             ProcessCollector(registry=self.registry)
             PlatformCollector(registry=self.registry)
             GCCollector(registry=self.registry)
-        self.bus = PrometheusBusMetrics(self)
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
         """Return the counter `name`; `text` is its help.
@@ -75,50 +74,6 @@ class Metrics:
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' format."""
         return generate_latest(self.registry)
-
-
-class PrometheusBusMetrics:
-    """Metrics of the bus."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._published = metrics.counter(
-            "muster_bus_published", "messages stored durably, by stream", ("stream",)
-        )
-        self._redelivered = metrics.counter(
-            "muster_bus_redelivered", "messages delivered more than once, by consumer", ("consumer",)
-        )
-        self._dead_lettered = metrics.counter(
-            "muster_bus_dead_lettered", "dead letters, by consumer", ("consumer",)
-        )
-        self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by consumer", ("consumer",))
-        self._reconnected = metrics.counter("muster_bus_reconnected", "reconnects to the broker")
-        self._refused = metrics.counter(
-            "muster_bus_refused", "subjects that the broker refused for lack of permission"
-        )
-
-    def published(self, stream: str, /) -> None:
-        """Count a message that `stream` stored."""
-        self._published.labels(stream).inc()
-
-    def redelivered(self, consumer: str, /) -> None:
-        """Count a redelivery to `consumer`."""
-        self._redelivered.labels(consumer).inc()
-
-    def dead_lettered(self, consumer: str, /) -> None:
-        """Count a dead letter of `consumer`."""
-        self._dead_lettered.labels(consumer).inc()
-
-    def lag(self, consumer: str, pending: int, /) -> None:
-        """Set the messages that wait for `consumer`."""
-        self._lag.labels(consumer).set(pending)
-
-    def reconnected(self) -> None:
-        """Count a reconnect."""
-        self._reconnected.inc()
-
-    def refused(self) -> None:
-        """Count a refusal."""
-        self._refused.inc()
 
 
 class Exposition:

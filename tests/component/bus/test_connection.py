@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from muster_bus import Bus, BusRejected, BusSettings, BusUnavailable, Incoming, NoMetrics, Outgoing
+from muster_bus import Bus, BusMetrics, BusRejected, BusSettings, BusUnavailable, Incoming, Outgoing
 from muster_bus._client import cancellable
 from muster_bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
@@ -12,7 +12,7 @@ from muster_testing.conditions import eventually
 from muster_testing.temporary_stream import TemporaryStream
 
 
-class Counting(NoMetrics):
+class Counting(BusMetrics):
     def __init__(self) -> None:
         self.reconnects = 0
         self.refusals = 0

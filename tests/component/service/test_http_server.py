@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
+from muster_bus.service_bus import PrometheusBusMetrics
 from muster_service.http_server import HttpServer, Request, Response
 from muster_service.metrics import Exposition, Metrics
 from muster_service.readiness import Readiness
@@ -104,12 +105,13 @@ async def test_a_failing_handler_is_an_internal_error():
 
 
 async def test_the_bus_is_counted(server: HttpServer, metrics: Metrics):
-    metrics.bus.published("JOBS")
-    metrics.bus.redelivered("scheduler")
-    metrics.bus.dead_lettered("scheduler")
-    metrics.bus.lag("scheduler", 7)
-    metrics.bus.reconnected()
-    metrics.bus.refused()
+    bus = PrometheusBusMetrics(metrics)
+    bus.published("JOBS")
+    bus.redelivered("scheduler")
+    bus.dead_lettered("scheduler")
+    bus.lag("scheduler", 7)
+    bus.reconnected()
+    bus.refused()
 
     _, page = await get(server, "/metrics")
 
