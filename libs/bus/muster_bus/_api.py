@@ -4,32 +4,22 @@ All reads go to the stream's leader. The faster direct gets may be answered by a
 depend on those.
 """
 
+from __future__ import annotations
+
 from datetime import UTC, datetime
-from typing import Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 import msgspec
 
 from muster_bus.errors import BusNotFound, BusUnavailable
 from muster_bus.messages import Incoming, PubAckError, raise_refusal
 
+if TYPE_CHECKING:
+    from muster_bus.connection import Bus
+
 T = TypeVar("T")
 
 _NS = 1_000_000_000
-
-
-class Requester(Protocol):
-    """The connection that API requests need."""
-
-    async def request(
-        self,
-        subject: str,
-        data: bytes,
-        *,
-        headers: dict[str, str] | None = None,
-        timeout_s: float | None = None,
-    ) -> Incoming:
-        """Return the answer; raises ``BusUnavailable`` without one."""
-        ...
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -106,7 +96,7 @@ class _StreamNames(msgspec.Struct, frozen=True):
     streams: list[str] | None = None
 
 
-async def call(bus: Requester, api_subject: str, payload: object, answer: type[T]) -> T:
+async def call(bus: Bus, api_subject: str, payload: object, answer: type[T]) -> T:
     """Return the answer to ``api_subject`` (a subject below ``$JS.API``).
 
     Raises ``BusNotFound`` and the broker's other refusals, ``BusUnavailable`` without an answer.
@@ -121,17 +111,17 @@ async def call(bus: Requester, api_subject: str, payload: object, answer: type[T
         raise BusUnavailable(f"unreadable answer to {api_subject}: {error}") from error
 
 
-async def stream_state(bus: Requester, stream: str) -> StreamState:
+async def stream_state(bus: Bus, stream: str) -> StreamState:
     """Return the first and last sequence of ``stream``."""
     return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).state
 
 
-async def stream_config(bus: Requester, stream: str) -> StreamConfig:
+async def stream_config(bus: Bus, stream: str) -> StreamConfig:
     """Return the configuration of ``stream``."""
     return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).config
 
 
-async def subjects(bus: Requester, stream: str, filter_subject: str) -> set[str]:
+async def subjects(bus: Bus, stream: str, filter_subject: str) -> set[str]:
     """Return every subject of ``stream`` that matches ``filter_subject`` and holds a message."""
     found: set[str] = set()
     while True:
@@ -142,7 +132,7 @@ async def subjects(bus: Requester, stream: str, filter_subject: str) -> set[str]
             return found
 
 
-async def stream_of(bus: Requester, subject: str) -> str:
+async def stream_of(bus: Bus, subject: str) -> str:
     """Return the name of the stream that stores ``subject``; raises ``BusNotFound``."""
     names = (await call(bus, "STREAM.NAMES", {"subject": subject}, _StreamNames)).streams
     if not names:
@@ -150,13 +140,13 @@ async def stream_of(bus: Requester, subject: str) -> str:
     return names[0]
 
 
-async def consumer_info(bus: Requester, stream: str, consumer: str) -> ConsumerInfo:
+async def consumer_info(bus: Bus, stream: str, consumer: str) -> ConsumerInfo:
     """Return the position of ``consumer`` in ``stream``."""
     return await call(bus, f"CONSUMER.INFO.{stream}.{consumer}", None, ConsumerInfo)
 
 
 async def create_reader(
-    bus: Requester, stream: str, filters: list[str], *, start: int | None, inactive_s: float
+    bus: Bus, stream: str, filters: list[str], *, start: int | None, inactive_s: float
 ) -> ConsumerInfo:
     """Create an ephemeral consumer without acknowledgements, in memory, that expires when unused.
 
@@ -178,22 +168,22 @@ async def create_reader(
     )
 
 
-async def last_message(bus: Requester, stream: str, subject: str) -> Incoming | None:
+async def last_message(bus: Bus, stream: str, subject: str) -> Incoming | None:
     """Return the last message of ``stream`` on ``subject``, or ``None``."""
     return await _message(bus, stream, {"last_by_subj": subject})
 
 
-async def next_message(bus: Requester, stream: str, subject: str, start: int) -> Incoming | None:
+async def next_message(bus: Bus, stream: str, subject: str, start: int) -> Incoming | None:
     """Return the first message from ``start`` on that matches ``subject`` (wildcards allowed), or ``None``."""
     return await _message(bus, stream, {"seq": max(start, 1), "next_by_subj": subject})
 
 
-async def message_at(bus: Requester, stream: str, sequence: int) -> Incoming | None:
+async def message_at(bus: Bus, stream: str, sequence: int) -> Incoming | None:
     """Return the message with this sequence, or ``None`` if it was deleted or never written."""
     return await _message(bus, stream, {"seq": sequence})
 
 
-async def _message(bus: Requester, stream: str, request: dict[str, object]) -> Incoming | None:
+async def _message(bus: Bus, stream: str, request: dict[str, object]) -> Incoming | None:
     try:
         stored = (await call(bus, f"STREAM.MSG.GET.{stream}", request, _StoredAnswer)).message
     except BusNotFound as error:

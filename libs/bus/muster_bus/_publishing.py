@@ -1,10 +1,12 @@
 """Publishing with durable acknowledgement: single messages, retries, and fenced atomic batches."""
 
+from __future__ import annotations
+
 import asyncio
 import time
 from collections.abc import Sequence
 from secrets import token_hex
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from muster_bus import _api
 from muster_bus.errors import BatchTooLarge, BusUnavailable, Duplicate, Fenced, WrongSequence
@@ -22,22 +24,15 @@ from muster_bus.messages import (
     wire_headers,
 )
 
+if TYPE_CHECKING:
+    from muster_bus.connection import Bus
+
 MAX_BATCH = 1000
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
 
 
-class Sends(_api.Requester, Protocol):
-    """The connection that publishing needs."""
-
-    async def send(
-        self, subject: str, data: bytes, *, reply: str = "", headers: dict[str, str] | None = None
-    ) -> None:
-        """Publish without acknowledgement."""
-        ...
-
-
-async def publish(bus: Sends, outgoing: Outgoing, *, fence: Fence | None = None) -> Published:
+async def publish(bus: Bus, outgoing: Outgoing, *, fence: Fence | None = None) -> Published:
     """Store one message, conditional on ``fence`` if given."""
     check_subject(outgoing.subject)
     headers = wire_headers(outgoing)
@@ -48,7 +43,7 @@ async def publish(bus: Sends, outgoing: Outgoing, *, fence: Fence | None = None)
     return Published(ack.stream, ack.seq, ack.duplicate)
 
 
-async def publish_once(bus: Sends, outgoing: Outgoing, *, deadline_s: float) -> Published:
+async def publish_once(bus: Bus, outgoing: Outgoing, *, deadline_s: float) -> Published:
     """Store one message, retrying while the outcome is unknown; a retry that finds its own success returns it."""
     give_up = time.monotonic() + deadline_s
     pause = _FIRST_PAUSE_S
@@ -62,7 +57,7 @@ async def publish_once(bus: Sends, outgoing: Outgoing, *, deadline_s: float) -> 
         pause = min(pause * 2, _LONGEST_PAUSE_S)
 
 
-async def _publish_or_find(bus: Sends, outgoing: Outgoing) -> Published:
+async def _publish_or_find(bus: Bus, outgoing: Outgoing) -> Published:
     try:
         published = await publish(bus, outgoing)
     except WrongSequence:
@@ -76,14 +71,14 @@ async def _publish_or_find(bus: Sends, outgoing: Outgoing) -> Published:
     return published
 
 
-async def _check_own(bus: Sends, outgoing: Outgoing, published: Published) -> None:
+async def _check_own(bus: Bus, outgoing: Outgoing, published: Published) -> None:
     """The duplicate filter spans the stream: the same id on another subject would be dropped silently."""
     stored = await _api.message_at(bus, published.stream, published.sequence)
     if stored is not None and stored.subject != outgoing.subject:
         raise Duplicate(f"message id {outgoing.msg_id} was already used on {stored.subject}")
 
 
-async def commit(bus: Sends, outgoings: Sequence[Outgoing], *, fence: Fence | None) -> Published:
+async def commit(bus: Bus, outgoings: Sequence[Outgoing], *, fence: Fence | None) -> Published:
     """Store all of ``outgoings`` or none of them."""
     if not outgoings:
         raise ValueError("an empty batch")
@@ -104,7 +99,7 @@ async def commit(bus: Sends, outgoings: Sequence[Outgoing], *, fence: Fence | No
         return await _find_batch(bus, outgoings, refusal)
 
 
-async def _send_batch(bus: Sends, outgoings: Sequence[Outgoing], *, fence: Fence | None) -> Published:
+async def _send_batch(bus: Bus, outgoings: Sequence[Outgoing], *, fence: Fence | None) -> Published:
     batch_id = token_hex(16)
     last = len(outgoings)
     for number, outgoing in enumerate(outgoings, start=1):
@@ -128,7 +123,7 @@ def _put_fence(headers: dict[str, str], fence: Fence) -> None:
     headers[EXPECTED_SUBJECT] = fence.subject
 
 
-async def _moved(bus: Sends, fence: Fence, outgoings: Sequence[Outgoing]) -> bool:
+async def _moved(bus: Bus, fence: Fence, outgoings: Sequence[Outgoing]) -> bool:
     if all(outgoing.expected_last is None for outgoing in outgoings):
         return True
     stream = await _api.stream_of(bus, fence.subject)
@@ -136,7 +131,7 @@ async def _moved(bus: Sends, fence: Fence, outgoings: Sequence[Outgoing]) -> boo
     return last is None or last.stream_sequence != fence.sequence
 
 
-async def _find_batch(bus: Sends, outgoings: Sequence[Outgoing], refusal: Duplicate) -> Published:
+async def _find_batch(bus: Bus, outgoings: Sequence[Outgoing], refusal: Duplicate) -> Published:
     """A batch refused for a duplicate id is an earlier success if its last message is stored."""
     last = outgoings[-1]
     stream = await _api.stream_of(bus, last.subject)

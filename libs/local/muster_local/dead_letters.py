@@ -88,20 +88,13 @@ def dead_letters() -> None:
 @click.pass_obj
 def list_dead_letters(target: BrokerTarget) -> None:
     """List all dead letters, oldest first."""
-    dead_letters_found = _call(target, lambda dead: dead.list())
-    if not dead_letters_found:
+    found = _call(target, lambda dead: dead.list())
+    if not found:
         click.echo("There are no dead letters.")
         return
     rows = [("N", "FAILED AT", "CONSUMER", "MESSAGE", "REASON")]
     rows += [
-        (
-            str(dead_letter.sequence),
-            _when(dead_letter.at_ns),
-            dead_letter.consumer,
-            dead_letter.subject,
-            _short(dead_letter.reason),
-        )
-        for dead_letter in dead_letters_found
+        (str(one.sequence), _when(one.at_ns), one.consumer, one.subject, _short(one.reason)) for one in found
     ]
     widths = [max(len(row[column]) for row in rows) for column in range(len(rows[0]))]
     for row in rows:
@@ -114,24 +107,18 @@ def list_dead_letters(target: BrokerTarget) -> None:
 @click.pass_obj
 def show_dead_letter(target: BrokerTarget, number: int) -> None:
     """Show one dead letter: its origin, headers, payload, and why it failed."""
-    dead_letter = _require(_call(target, lambda dead: dead.get(number)), number)
+    found = _require(_call(target, lambda dead: dead.get(number)), number)
     rows = [
-        ("number", str(dead_letter.sequence)),
-        (
-            "failed at",
-            f"{_when(dead_letter.at_ns)} by {dead_letter.consumer}, delivery {dead_letter.delivered}",
-        ),
-        ("reason", dead_letter.reason),
-        (
-            "message",
-            f"{dead_letter.subject} ({dead_letter.stream} {dead_letter.stream_sequence}, {_when(dead_letter.timestamp_ns)})",
-        ),
-        *((f"header {name}", value) for name, value in sorted(dead_letter.headers.items())),
+        ("number", str(found.sequence)),
+        ("failed at", f"{_when(found.at_ns)} by {found.consumer}, delivery {found.delivered}"),
+        ("reason", found.reason),
+        ("message", f"{found.subject} ({found.stream} {found.stream_sequence}, {_when(found.timestamp_ns)})"),
+        *((f"header {name}", value) for name, value in sorted(found.headers.items())),
     ]
     width = max(len(name) for name, _ in rows)
     for name, value in rows:
         click.echo(f"{name:<{width}}  {value}")
-    click.echo(f"\n{_payload(dead_letter)}")
+    click.echo(f"\n{_payload(found)}")
 
 
 @dead_letters.command(name="replay")

@@ -39,12 +39,7 @@ class SinkSettings(ServiceSettings, frozen=True, kw_only=True):
 
 
 class SpanReceiver(TraceServiceServicer):
-    """Stores exported spans, and answers after the commit.
-
-    Args:
-        store: the store, used only in `executor`.
-        executor: an executor with one thread.
-    """
+    """Stores exported spans, and answers after the commit; only `executor`, with one thread, uses `store`."""
 
     def __init__(self, *, store: TraceStore, executor: Executor) -> None:
         self._store = store
@@ -98,12 +93,7 @@ _TRACE_ID = re.compile(r"[0-9a-fA-F]{1,32}")
 
 
 class QueryApi:
-    """Handles `GET /api/v3/traces/{trace_id}`, with Jaeger's formats of results and errors.
-
-    Args:
-        store: the store, used only in `executor`.
-        executor: an executor with one thread.
-    """
+    """Handles `GET /api/v3/traces/{trace_id}`, with Jaeger's formats of results and errors; only `executor` uses `store`."""
 
     def __init__(self, *, store: TraceStore, executor: Executor) -> None:
         self._store = store

@@ -67,15 +67,18 @@ def _several(job: job_pb2.Job, wanted: tuple[str, ...]) -> bool:
     return len(wanted) > 1 or sum(role.max for role in roles) != 1
 
 
-@click.command("exec")
-@click.argument("job")
-@click.option(
+_replica_option = click.option(
     "-r",
     "--replica",
     default="",
     metavar="NAME",
     help="The replica (worker-0) or role (worker).  [the leading replica, else the first that runs]",
 )
+
+
+@click.command("exec")
+@click.argument("job")
+@_replica_option
 @click.option("-i", "--stdin", is_flag=True, help="Pass standard input to the command.")
 @click.option("-t", "--tty", is_flag=True, help="Allocate a terminal and pass every key to the command.")
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
@@ -161,13 +164,7 @@ class _Ports(click.ParamType[tuple[int | None, int]]):
 @click.command("port-forward")
 @click.argument("job")
 @click.argument("ports", type=_Ports(), required=False, metavar="[[LOCAL:]REMOTE]")
-@click.option(
-    "-r",
-    "--replica",
-    default="",
-    metavar="NAME",
-    help="The replica (worker-0) or role (worker).  [the leading replica, else the first that runs]",
-)
+@_replica_option
 @click.option(
     "--address",
     default="127.0.0.1",
