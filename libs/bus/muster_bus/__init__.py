@@ -45,6 +45,7 @@ from muster_bus.ordered_consumer import (
     read_last_values as read_last_values,
     read_range as read_range,
 )
+from muster_bus.partition_owner import PartitionOwner as PartitionOwner
 from muster_bus.partition_reader import PartitionReader as PartitionReader
 from muster_bus.provision import (
     BucketSpec as BucketSpec,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 
 from muster_bus import Bus, BusUnavailable
 from muster_core.events import ProgressReported
@@ -29,7 +29,7 @@ class ProgressReports:
         self._records = records
         self._every_s = every_s
 
-    async def run(self, partitions: Mapping[int, object]) -> None:
+    async def run(self, partitions: Container[int]) -> None:
         """Report until cancelled, for the jobs of ``partitions``."""
         while True:
             await asyncio.sleep(self._every_s)

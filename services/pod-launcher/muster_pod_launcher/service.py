@@ -5,9 +5,16 @@ from __future__ import annotations
 import asyncio
 import logging
 
-import msgspec
-
-from muster_bus import Bus, BusUnavailable, GroupCommit, Incoming, KeyValueStore, Membership, PartitionReader
+from muster_bus import (
+    Bus,
+    BusUnavailable,
+    GroupCommit,
+    Incoming,
+    KeyValueStore,
+    Membership,
+    PartitionOwner,
+    PartitionReader,
+)
 from muster_bus.service_bus import connect_bus
 from muster_core.events import ReplicasChanged
 from muster_core.models import JobRecord
@@ -63,13 +70,6 @@ class BusEvents:
         await self._commits.publish(message, lambda: self._bus.publish_once(message))
 
 
-class _Partition(msgspec.Struct, frozen=True):
-    """A partition of this instance; ``known`` is set when its records and its replicas in the runtime are known."""
-
-    known: asyncio.Event
-    task: asyncio.Task[None]
-
-
 class Launcher:
     """The partitions of this instance: a view of their records, and the reconciler that follows it."""
 
@@ -94,14 +94,9 @@ class Launcher:
             batch_us=int(batch_s * _US),
         )
         self._work_queue = JobWorkQueue(self._process)
-        self._partitions: dict[int, _Partition] = {}
-        self._owned: frozenset[int] = frozenset()
-        self._changed = asyncio.Event()
-
-    def own(self, partitions: frozenset[int]) -> None:
-        """Set the owned partitions."""
-        self._owned = partitions
-        self._changed.set()
+        self._partitions = PartitionOwner(self._follow, on_complete=self._set_ready)
+        self.own = self._partitions.own
+        """Sets the owned partitions."""
 
     async def run(self) -> None:
         """Read each owned partition until cancelled."""
@@ -117,26 +112,17 @@ class Launcher:
                         every_s=self._progress_s,
                     )
                     tasks.create_task(reports.run(self._partitions))
-                while True:
-                    await self._changed.wait()
-                    self._changed.clear()
-                    for partition in self._partitions.keys() - self._owned:
-                        await self._release(partition)
-                    for partition in self._owned - self._partitions.keys():
-                        known = asyncio.Event()
-                        self._partitions[partition] = _Partition(
-                            known, tasks.create_task(self._follow(partition, known))
-                        )
-                    await asyncio.gather(*(partition.known.wait() for partition in self._partitions.values()))
-                    self._ctx.set_ready("records", True)
-                    if _REPORTING_PARTITION not in self._owned:
-                        self._ctx.set_ready("nodes", True)
+                tasks.create_task(self._partitions.run())
         finally:
             await self._work_queue.close()
 
+    def _set_ready(self, owned: frozenset[int]) -> None:
+        self._ctx.set_ready("records", True)
+        if _REPORTING_PARTITION not in owned:
+            self._ctx.set_ready("nodes", True)
+
     async def _process(self, job_id: str) -> None:
-        partition = self._partitions.get(partition_of(job_id))
-        if partition is None or not partition.known.is_set():
+        if partition_of(job_id) not in self._partitions:
             return
         at = await self._reconciler.process(job_id)
         if at is not None:
@@ -163,20 +149,23 @@ class Launcher:
             handle=handle,
         )
 
-    async def _follow(self, partition: int, known: asyncio.Event) -> None:
+    async def _follow(self, partition: int, complete: asyncio.Event) -> None:
         reader = self._reader(partition)
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(reader.run())
-            if partition == _REPORTING_PARTITION:
-                tasks.create_task(self._report_nodes())
-            # Without both, the reconciler would take running replicas for lost.
-            await reader.caught_up.wait()
-            await self._runtime.acquire_partition(partition)
-            known.set()
-            # Changes may have been missed: reconcile every job of the records and the runtime once.
-            for job_id in {*self._runtime.job_ids(), *self.view.records}:
-                if partition_of(job_id) == partition:
-                    self._work_queue.add(job_id)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reader.run())
+                if partition == _REPORTING_PARTITION:
+                    tasks.create_task(self._report_nodes())
+                # Without both, the reconciler would take running replicas for lost.
+                await reader.caught_up.wait()
+                await self._runtime.acquire_partition(partition)
+                complete.set()
+                # Changes may have been missed: reconcile every job of the records and the runtime once.
+                for job_id in {*self._runtime.job_ids(), *self.view.records}:
+                    if partition_of(job_id) == partition:
+                        self._work_queue.add(job_id)
+        finally:
+            await self._release(partition)
 
     async def _report_nodes(self) -> None:
         reports = NodeReports(bus=self._bus, runtime=self._runtime, pool=self._pool)
@@ -186,9 +175,6 @@ class Launcher:
             self._ctx.set_ready("nodes", True)
 
     async def _release(self, partition: int) -> None:
-        task = self._partitions.pop(partition).task
-        task.cancel()
-        await asyncio.gather(task, return_exceptions=True)
         # Work in flight would store state after the release, which would be outdated when the partition comes back.
         await self._work_queue.stop(lambda job_id: partition_of(job_id) == partition)
         await self._runtime.release_partition(partition)
@@ -198,7 +184,7 @@ class Launcher:
 
     async def _follow_runtime(self) -> None:
         async for job_id in self._runtime.job_changes():
-            if partition_of(job_id) in self._owned:
+            if partition_of(job_id) in self._partitions.owned:
                 self._work_queue.add(job_id)
 
     async def _poll_deleted_records(self) -> None:

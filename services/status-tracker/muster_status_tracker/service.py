@@ -6,7 +6,16 @@ import asyncio
 import logging
 import time
 
-from muster_bus import Bus, BusError, Entry, Incoming, KeyValueStore, Membership, PartitionReader
+from muster_bus import (
+    Bus,
+    BusError,
+    Entry,
+    Incoming,
+    KeyValueStore,
+    Membership,
+    PartitionOwner,
+    PartitionReader,
+)
 from muster_bus.service_bus import connect_bus
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
@@ -78,17 +87,19 @@ class PartitionTracker:
         self._cache = cache
         self._retention = retention
         self._records = KeyValueStore(bus, JOBS_BUCKET, written_in_groups=True)
-        self._readers: dict[int, tuple[PartitionReader, asyncio.Task[None]]] = {}
+        self._readers: dict[int, PartitionReader] = {}
+        self._partitions = PartitionOwner(
+            self._track, on_complete=lambda _: self._ctx.set_ready("records", True)
+        )
         self._invalid = ctx.metrics.counter(
             "muster_invalid_transitions", "events that are invalid in the job's phase"
         )
-        self._owned: frozenset[int] = frozenset()
         self._changed = asyncio.Event()
 
     async def reached(self, sequence: int, wait_s: float) -> bool:
         """Wait until all owned partitions are applied up to the sequence."""
         try:
-            await asyncio.gather(*(reader.wait_for(sequence, wait_s) for reader, _ in self._readers.values()))
+            await asyncio.gather(*(reader.wait_for(sequence, wait_s) for reader in self._readers.values()))
         except TimeoutError:
             return False
         return True
@@ -111,29 +122,23 @@ class PartitionTracker:
 
     def own(self, partitions: frozenset[int]) -> None:
         """Set the owned partitions."""
-        self._owned = partitions
+        self._partitions.own(partitions)
         self._changed.set()
 
     async def run(self) -> None:
-        """Read each owned partition until cancelled."""
-        mirror_task: asyncio.Task[None] | None = None
+        """Read each owned partition, and mirror the records of the others, until cancelled."""
+        mirror: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._partitions.run())
             while True:
                 await self._changed.wait()
                 self._changed.clear()
-                for partition in self._readers.keys() - self._owned:
-                    _, task = self._readers.pop(partition)
-                    task.cancel()
-                for partition in self._owned - self._readers.keys():
-                    reader, handler = self._reader(partition)
-                    self._readers[partition] = (reader, tasks.create_task(self._follow(reader, handler)))
-                if len(self._owned) < PARTITIONS and mirror_task is None:
-                    mirror_task = tasks.create_task(self._mirror_records())
-                if len(self._owned) == PARTITIONS and mirror_task is not None:
-                    mirror_task.cancel()
-                    mirror_task = None
-                await asyncio.gather(*(reader.caught_up.wait() for reader, _ in self._readers.values()))
-                self._ctx.set_ready("records", True)
+                others = len(self._partitions.owned) < PARTITIONS
+                if others and mirror is None:
+                    mirror = tasks.create_task(self._mirror_records())
+                elif mirror is not None and not others:
+                    mirror.cancel()
+                    mirror = None
 
     def _reader(self, partition: int) -> tuple[PartitionReader, PartitionHandler]:
         store = RecordStore(self._records)
@@ -168,13 +173,19 @@ class PartitionTracker:
         )
         return reader, handler
 
-    async def _follow(self, reader: PartitionReader, handler: PartitionHandler) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            tasks.create_task(reader.run())
-            tasks.create_task(self._watch_deadlines(reader, handler))
+    async def _track(self, partition: int, complete: asyncio.Event) -> None:
+        reader, handler = self._reader(partition)
+        self._readers[partition] = reader
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(reader.run())
+                await reader.caught_up.wait()
+                complete.set()
+                await self._watch_deadlines(handler)
+        finally:
+            del self._readers[partition]
 
-    async def _watch_deadlines(self, reader: PartitionReader, handler: PartitionHandler) -> None:
-        await reader.caught_up.wait()
+    async def _watch_deadlines(self, handler: PartitionHandler) -> None:
         while True:
             now = time.time_ns() // 1000
             try:
@@ -188,7 +199,7 @@ class PartitionTracker:
     async def _mirror_records(self) -> None:
         async for change in self._records.watch(">"):
             job_id = change.key.rpartition(".")[2]
-            if partition_of(job_id) in self._owned:
+            if partition_of(job_id) in self._partitions.owned:
                 continue
             if change.value is None:
                 self._cache.drop(job_id)

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Callable, Generator
 from contextlib import aclosing, contextmanager, suppress
 
-from muster_bus import Bus, BusError, Incoming, StreamRange, read_range
+from muster_bus import Bus, BusError, Incoming, PartitionOwner, StreamRange, read_range
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_STREAM, STATUS_TRACKER, reader_of
 from muster_events.codec import UnreadableEvent, read_job_event
@@ -218,15 +218,9 @@ class Notifier:
             (receiver, Deliveries(bus=bus, sender=WebhookSender(receiver, webhook_metrics)))
             for receiver in receivers.receivers
         ]
-        self._on_ready = on_ready
-        self._tasks: dict[int, list[asyncio.Task[None]]] = {}
-        self._owned: frozenset[int] = frozenset()
-        self._changed = asyncio.Event()
-
-    def own(self, partitions: frozenset[int]) -> None:
-        """Set the owned partitions."""
-        self._owned = partitions
-        self._changed.set()
+        self._partitions = PartitionOwner(self._notify, on_complete=lambda _: on_ready())
+        self.own = self._partitions.own
+        """Sets the owned partitions."""
 
     async def run(self) -> None:
         """Notify until cancelled."""
@@ -234,30 +228,23 @@ class Notifier:
             tasks.create_task(self._wakeups.run())
             for _, deliveries in self._deliveries:
                 tasks.create_task(deliveries.replay())
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                for partition in self._tasks.keys() - self._owned:
-                    for task in self._tasks.pop(partition):
-                        task.cancel()
-                started: list[PartitionNotifier] = []
-                for partition in self._owned - self._tasks.keys():
-                    notifiers = self._notifiers(partition)
-                    self._tasks[partition] = [tasks.create_task(one.run()) for one in notifiers]
-                    started += notifiers
-                for notifier in started:
-                    await notifier.began.wait()
-                self._on_ready()
+            tasks.create_task(self._partitions.run())
 
-    def _notifiers(self, partition: int) -> list[PartitionNotifier]:
-        return [
-            PartitionNotifier(
-                bus=self._bus,
-                receiver=receiver,
-                partition=partition,
-                source=self._source,
-                deliveries=deliveries,
-                wakeups=self._wakeups,
-            )
-            for receiver, deliveries in self._deliveries
-        ]
+    async def _notify(self, partition: int, began: asyncio.Event) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            notifiers = [
+                PartitionNotifier(
+                    bus=self._bus,
+                    receiver=receiver,
+                    partition=partition,
+                    source=self._source,
+                    deliveries=deliveries,
+                    wakeups=self._wakeups,
+                )
+                for receiver, deliveries in self._deliveries
+            ]
+            for notifier in notifiers:
+                tasks.create_task(notifier.run())
+            for notifier in notifiers:
+                await notifier.began.wait()
+            began.set()
