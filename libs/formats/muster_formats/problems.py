@@ -203,14 +203,8 @@ def _with_field_name(message: str, path: str, origin: str) -> str:
 def render_problems(problems: Iterable[Problem], text: str, source_name: str, colour: bool = False) -> str:
     """Render problems for a terminal, one paragraph each: location, message, the line with a caret, and the fix.
 
-    Args:
-        problems: The problems.
-        text: The document, from which lines are quoted.
-        source_name: Precedes line and column.
-        colour: Whether to add ANSI colours.
-
-    Returns:
-        The text, ending with a newline; empty if there are no problems. What comes from the document is escaped.
+    ``text`` is the document, from which lines are quoted and escaped; ``source_name`` precedes line and column. The result ends with a
+    newline unless it is empty.
     """
     lines = LINE_BREAK.split(text)
     return "".join(_render(problem, lines, source_name, colour) for problem in problems)

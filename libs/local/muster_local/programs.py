@@ -106,14 +106,7 @@ def is_broker_ready(line: LogLine) -> bool:
 
 
 class SystemPrograms:
-    """The programs of a system.
-
-    Args:
-        options: the options of the system.
-        directory: the data directory.
-        ports: the assigned ports by name.
-        command: turns the name of a module into the command that runs it.
-    """
+    """The programs of a system. ``command`` turns the name of a module into the command that runs it."""
 
     def __init__(
         self,

@@ -39,7 +39,7 @@ class LocalSystem:
         data: the data directory.
         options: the options of the system.
         listener: gets every line of every program and of the supervisor; without one, lines only go to the log file.
-        command: turns the name of a service's module into the command that runs it.
+        command: see `SystemPrograms`.
     """
 
     def __init__(

@@ -49,13 +49,7 @@ async def run_up(options: UpOptions, *, command: Callable[[str], tuple[str, ...]
 
 
 class UpSession:
-    """One run of `muster up`.
-
-    Args:
-        options: the options of the command line.
-        view: the output.
-        system: the system to run, not started yet.
-    """
+    """One run of `muster up`; `system` is not started yet."""
 
     def __init__(self, options: UpOptions, *, view: LogView, system: LocalSystem) -> None:
         self._options = options

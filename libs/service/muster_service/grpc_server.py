@@ -73,8 +73,6 @@ class GrpcHost:
     Args:
         address: `host:port`; port 0 binds a free one, available as `port`.
         services: pairs of a generated `add_...Servicer_to_server` and its servicer, whose methods are coroutines.
-        telemetry: for spans of the calls.
-        metrics: for counters.
         default_timeout_s: the deadline of a call without one.
         stream_timeout_s: the same for streaming calls; None means none.
         interceptors: run inside the host's own, in this order; for authentication and the like.

@@ -154,14 +154,7 @@ class _Host(Protocol):
 
 
 class TrainingPrograms:
-    """The programs of all jobs: they work while their replicas run, report progress, and end.
-
-    Args:
-        queue: The event queue.
-        settings: The durations of pauses, checkpoints and reports.
-        clock: Returns the time in µs since the epoch.
-        host: The simulation.
-    """
+    """The programs of all jobs: they work while their replicas run, report progress, and end. ``clock`` returns µs since the epoch."""
 
     def __init__(
         self, *, queue: EventQueue, settings: SimulationSettings, clock: Callable[[], int], host: _Host

@@ -35,12 +35,7 @@ _FILE = "traces.db"
 
 
 class TraceStore:
-    """The spans in a directory. Methods block; call them from one thread at a time.
-
-    Args:
-        directory: created if missing.
-        max_bytes: maximum size of the spans; one trace may take half of it.
-    """
+    """The spans in a directory, at most `max_bytes` (half of it of one trace). Methods block; call them from one thread at a time."""
 
     def __init__(self, *, directory: Path, max_bytes: int) -> None:
         self._max_bytes = max_bytes

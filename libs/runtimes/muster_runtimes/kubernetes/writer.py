@@ -69,8 +69,6 @@ class ObjectWriter:
         """Create or update the config map of a job, and return its uid.
 
         Args:
-            job_id: The job.
-            job: Its specification.
             uid: The known uid of the config map; empty if it is not known to exist.
             members: The list of members, if it is in the config map.
             files: The files of the framework.

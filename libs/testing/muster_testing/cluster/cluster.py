@@ -89,16 +89,9 @@ class Cluster:
         taints: Sequence[Taint] = (),
         prefix: str = "kwok",
     ) -> list[str]:
-        """Add ready nodes that kwok simulates, and return their names, ``{prefix}-0`` and so on.
+        """Add ``count`` ready nodes that kwok simulates, and return their names, ``{prefix}-0`` and so on.
 
-        Args:
-            count: The number of nodes.
-            cpu: The CPU of each node, as a Kubernetes quantity.
-            memory: The memory of each node, as a Kubernetes quantity.
-            gpus: ``nvidia.com/gpu`` of each node; 0 omits the resource.
-            labels: Additional labels.
-            taints: The taints of each node.
-            prefix: The prefix of the names; must be unique per call.
+        Each has ``cpu`` and ``memory`` (Kubernetes quantities) and ``gpus`` of ``nvidia.com/gpu``. ``prefix`` must be unique per call.
         """
         if self._kwok is None:
             kwok = Kwok(kubeconfig=self.kubeconfig, folder=self._folder / "kwok", lease_s=self._lease_s)

@@ -50,8 +50,7 @@ class RealNode:
         cluster: The cluster to join; its API server must listen on this machine.
         folder: The directory for configuration, logs and containers; containers are deleted at the end.
         name: The node's name; None for a unique one.
-        gpus: The ``nvidia.com/gpu`` that it pretends to have.
-        labels: Additional labels.
+        gpus: The ``nvidia.com/gpu`` that it declares.
     """
 
     def __init__(

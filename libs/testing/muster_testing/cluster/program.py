@@ -23,14 +23,7 @@ class ClusterProgramFailed(Exception):
 
 
 class TiedProgram:
-    """A child process that is killed with this process, with a log file.
-
-    Args:
-        name: The name of its log.
-        argv: The program and its arguments.
-        folder: Its working directory, which also has its log.
-        environment: Its whole environment; None for that of this process.
-    """
+    """A child process that is killed with this process. Its working directory ``folder`` also has its log, ``name``."""
 
     def __init__(
         self, name: str, argv: Sequence[str], *, folder: Path, environment: Mapping[str, str] | None = None
