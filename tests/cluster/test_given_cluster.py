@@ -55,7 +55,7 @@ async def test_a_kubeconfig_with_a_token_is_usable(own_control_plane: ControlPla
         cluster={"certificate-authority-data": encoded(ca), "server": own_control_plane.url},
         user={"token": "wrong"},
     )
-    cluster = Cluster(access=read_kubeconfig(file, folder=tmp_path / "read"), folder=tmp_path)
+    cluster = Cluster(access=read_kubeconfig(file), folder=tmp_path)
 
     async with cluster.connect() as api:
         with pytest.raises(RestError) as refusal:
@@ -72,19 +72,19 @@ def test_certificates_are_read_inline_or_from_files_next_to_the_kubeconfig(tmp_p
         user={"client-certificate-data": encoded("certificate"), "client-key-data": encoded("key")},
     )
 
-    access = read_kubeconfig(file, folder=tmp_path / "read")
+    access = read_kubeconfig(file)
 
     assert access.ca_file.read_text() == "authority"
     assert access.certificate is not None
-    assert access.certificate.read_text() == "certificate\nkey"
-    assert access.certificate.stat().st_mode & 0o777 == 0o600
+    assert [file.read_text() for file in access.certificate] == ["certificate", "key"]
+    assert {file.stat().st_mode & 0o777 for file in access.certificate} == {0o600}
 
 
 def test_a_kubeconfig_with_a_credential_plugin_is_rejected(tmp_path: Path) -> None:
     file = a_kubeconfig(tmp_path, cluster={"certificate-authority-data": encoded("a")}, user={})
 
     with pytest.raises(UnusableKubeconfig, match="neither a token nor a certificate"):
-        read_kubeconfig(file, folder=tmp_path / "read")
+        read_kubeconfig(file)
 
 
 def test_a_kubeconfig_without_its_current_context_is_rejected(tmp_path: Path) -> None:
@@ -92,4 +92,4 @@ def test_a_kubeconfig_without_its_current_context_is_rejected(tmp_path: Path) ->
     file.write_text(file.read_text().replace('"here"', '"elsewhere"', 1))
 
     with pytest.raises(UnusableKubeconfig, match="elsewhere"):
-        read_kubeconfig(file, folder=tmp_path / "read")
+        read_kubeconfig(file)

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
-from typing import NamedTuple
+from collections.abc import Callable, Coroutine
+from typing import Any, NamedTuple
 
-Hold = Callable[[int, asyncio.Event], Awaitable[None]]
+Hold = Callable[[int, asyncio.Event], Coroutine[Any, Any, None]]
 """Works on a partition until cancelled, and sets the event when the state of the partition is complete."""
 
 
@@ -59,13 +59,10 @@ class PartitionOwner:
                 await asyncio.gather(*lost, return_exceptions=True)
                 for partition in self._owned - self._held.keys():
                     complete = asyncio.Event()
-                    task = tasks.create_task(self._run(partition, complete))
+                    task = tasks.create_task(self._hold(partition, complete))
                     self._held[partition] = _Partition(complete, task)
                 reporting = tasks.create_task(self._report_complete())
 
     async def _report_complete(self) -> None:
         await asyncio.gather(*(held.complete.wait() for held in self._held.values()))
         self._on_complete(self._owned)
-
-    async def _run(self, partition: int, complete: asyncio.Event) -> None:
-        await self._hold(partition, complete)

@@ -10,6 +10,8 @@ import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+import msgspec
+
 from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.frameworks import (
     ConfigFile,
@@ -321,14 +323,8 @@ def _with_start(change: ReplicaChange, began: Mapping[Run, int]) -> list[Replica
     at = began.get(run_of(change), 0)
     if change.state not in ENDED_STATES or not at:
         return [change]
-    start = ReplicaChange(
-        role=change.role,
-        index=change.index,
-        attempt=change.attempt,
-        restart=change.restart,
-        state=ReplicaState.RUNNING,
-        address=change.address,
-        at=at,
+    start = msgspec.structs.replace(
+        change, state=ReplicaState.RUNNING, at=at, exit_code=None, signal=None, reason="", node_lost=False
     )
     return [start, change]
 

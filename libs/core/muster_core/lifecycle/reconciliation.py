@@ -81,8 +81,7 @@ def _of_replica(
             return []
         if replica.state is not ReplicaState.PLACED:
             # Runtimes keep ended replicas until they are reported: a missing one went with its node.
-            lost = _report(replica, ReplicaState.LOST, now, "the runtime no longer knows it")
-            return [Report(msgspec.structs.replace(lost.change, node_lost=True))]
+            return [_report(replica, ReplicaState.LOST, now, "the runtime no longer knows it")]
         # An ended job may keep running replicas (cleanPodPolicy None), but starts none.
         if replica.terminating or over:
             return [_report(replica, ReplicaState.REMOVED, now, "")]
@@ -103,6 +102,7 @@ def _report(replica: ReplicaRecord, state: ReplicaState, at: int, reason: str) -
             state=state,
             reason=reason,
             at=at,
+            node_lost=state is ReplicaState.LOST,
         )
     )
 

@@ -288,7 +288,7 @@ def control_plane_for_tests(folder: Path) -> Generator[Cluster]:
         with ControlPlane(folder) as control_plane:
             yield control_plane
         return
-    cluster = Cluster(access=read_kubeconfig(Path(given), folder=folder), folder=folder)
+    cluster = Cluster(access=read_kubeconfig(Path(given)), folder=folder)
     try:
         yield cluster
     finally:
