@@ -46,46 +46,30 @@ class PoolState:
         self.pool = pool
         self._diagnosis_interval_us = diagnosis_interval_us
         self._snapshot = Snapshot()
-        self._index = PoolIndex(self._snapshot, start_timeout_s=start_timeout_s)
+        #: To be read, and to be changed in transactions that are rolled back.
+        self.index = PoolIndex(self._snapshot, start_timeout_s=start_timeout_s)
         self._requests = ResizeRequests()
         self._settled: dict[str, None] = {}
         self._shrunk_nodes: frozenset[str] = frozenset()
         self._lowered_queues: frozenset[str] = frozenset()
-        self._feasible: dict[Gang, bool] = {}
+        #: Which gangs the empty pool could hold, as far as they were asked for.
+        self.feasible: dict[Gang, bool] = {}
         self._reported_at: dict[str, int] = {}
         self._wake_at: int | None = None
         self._reservations: dict[str, Reservation] = {}
         self._reserved_since: dict[str, int] = {}
         self._now = 0
-        self._estimates = RuntimeEstimates()
+        #: How long jobs are expected to run.
+        self.runtime_estimates = RuntimeEstimates()
         #: The reservations planned last, for cycles, explanations and autoscaling.
         self.reservation_cache = ReservationCache()
-        self._decided_at = 0
-
-    @property
-    def index(self) -> PoolIndex:
-        """The index of the pool, to be read, and to be changed in transactions that are rolled back."""
-        return self._index
-
-    @property
-    def feasible(self) -> dict[Gang, bool]:
-        """Which gangs the empty pool could hold, as far as they were asked for."""
-        return self._feasible
-
-    @property
-    def runtime_estimates(self) -> RuntimeEstimates:
-        """How long jobs are expected to run."""
-        return self._estimates
-
-    @property
-    def decided_at(self) -> int:
-        """The instant of the last placement or resize, 0 for none."""
-        return self._decided_at
+        #: The instant of the last placement or resize, 0 for none.
+        self.decided_at = 0
 
     @property
     def records(self) -> dict[str, JobRecord]:
         """The unsettled records by job id."""
-        return dict(self._index.records)
+        return dict(self.index.records)
 
     @property
     def reservations(self) -> tuple[Reservation, ...]:
@@ -99,7 +83,7 @@ class PoolState:
 
     def record(self, job_id: str) -> JobRecord | None:
         """Return the record of a job, or None if it is unknown or settled."""
-        return self._index.records.get(job_id)
+        return self.index.records.get(job_id)
 
     def restore(self, records: Iterable[JobRecord]) -> None:
         """Start from ``records``; events up to the sequence of a record then change nothing.
@@ -108,11 +92,11 @@ class PoolState:
         """
         for record in records:
             if record.settled:
-                self._index.observe_build(record)
-                self._estimates.observe(record)
+                self.index.observe_build(record)
+                self.runtime_estimates.observe(record)
             else:
                 self.put_record(record)
-        self._lowered_queues = self._index.ledger.over_limit()
+        self._lowered_queues = self.index.ledger.over_limit()
 
     def observe(self, stored: StoredEvent) -> str | None:
         """Apply one event; events of a job arrive in the order of their sequences, and repeated ones change nothing.
@@ -121,7 +105,7 @@ class PoolState:
             Why the event is an invalid transition, or None.
         """
         job_id = stored.job_id
-        before = self._index.records.get(job_id)
+        before = self.index.records.get(job_id)
         if job_id in self._settled or (before is not None and stored.sequence <= before.applied_sequence):
             return None
         applied = apply_event(before, stored)
@@ -134,7 +118,7 @@ class PoolState:
 
     def put_record(self, record: JobRecord) -> None:
         """Replace the record of a job as a whole, however many events that takes."""
-        self._decided_at = max(self._decided_at, record.placed_at, record.resized_at)
+        self.decided_at = max(self.decided_at, record.placed_at, record.resized_at)
         self._put(record)
 
     def observe_node(self, changed: NodeChanged) -> None:
@@ -145,8 +129,8 @@ class PoolState:
             self._snapshot.drop_node(changed.node.name)
         else:
             self._snapshot.put_node(changed.node)
-        self._feasible.clear()
-        self._index.node_changed()
+        self.feasible.clear()
+        self.index.node_changed()
         overcommitted = frozenset(self._snapshot.overcommitted())
         self._shrunk_nodes = (self._shrunk_nodes & overcommitted) | (overcommitted & {changed.node.name})
 
@@ -158,8 +142,8 @@ class PoolState:
         applied = tuple(specs)
         problems = validate_queues(applied)
         if not problems:
-            self._index.apply_tree(QueueTree(applied))
-            self._lowered_queues = self._index.ledger.over_limit()
+            self.index.apply_tree(QueueTree(applied))
+            self._lowered_queues = self.index.ledger.over_limit()
         return problems
 
     def decide(self, now: int) -> list[Instruction]:
@@ -168,11 +152,11 @@ class PoolState:
         Proposals that do not fit are rejected and counted.
         """
         result = SchedulingCycle(
-            index=self._index,
+            index=self.index,
             requests=self._requests,
-            feasible=self._feasible,
+            feasible=self.feasible,
             reported_at=self._reported_at,
-            runtime_estimates=self._estimates,
+            runtime_estimates=self.runtime_estimates,
             reservation_cache=self.reservation_cache,
             now=now,
             diagnosis_interval_us=self._diagnosis_interval_us,
@@ -191,8 +175,8 @@ class PoolState:
         """Return when ``decide`` may give new instructions without any event, or None; it may be in the past."""
         # What was due at the last cycle was decided then, unless the clock was set back since.
         decided = min(self._now, now)
-        instants = [ready for ready in self._index.delayed.values() if ready > decided]
-        instants += [due for due in self._index.starting.values() if due > decided]
+        instants = [ready for ready in self.index.delayed.values() if ready > decided]
+        instants += [due for due in self.index.starting.values() if due > decided]
         if self._wake_at is not None:
             instants.append(self._wake_at)
         return min(instants, default=None)
@@ -204,27 +188,27 @@ class PoolState:
             pool=self.pool,
             free=self._snapshot.free_total(),
             allocatable=self._snapshot.allocatable_total(),
-            waiting=len(self._index.waiting),
+            waiting=len(self.index.waiting),
             waiting_feasible=number,
             oldest_wait_at=0 if oldest is None else min(oldest, now),
-            decided_at=self._decided_at,
+            decided_at=self.decided_at,
         )
 
     def explain(self, job_id: str) -> Explanation | None:
         """Explain a job as of the last cycle, or return None if it is unknown or settled."""
         return JobExplainer(
-            index=self._index,
+            index=self.index,
             reservations=self._reservations,
             reserved_since=self._reserved_since,
-            runtime_estimates=self._estimates,
+            runtime_estimates=self.runtime_estimates,
             reservation_cache=self.reservation_cache,
-            feasible=self._feasible,
+            feasible=self.feasible,
             now=self._now,
         ).explain(job_id)
 
     def queue_report(self) -> tuple[QueueReport, ...]:
         """Report on every queue, by name."""
-        index = self._index
+        index = self.index
         queue = {job_id: self.queue_of(record) for job_id, record in index.records.items()}
         waiting = (job_id for job_id in index.waiting if job_id not in index.unknown_queue)
         return queue_reports(
@@ -235,11 +219,11 @@ class PoolState:
 
     def queue_of(self, record: JobRecord) -> str:
         """Return the queue to which a validated job is charged; ``default`` if it names an unknown queue."""
-        return self._index.tree.account_of(record)[0]
+        return self.index.tree.account_of(record)[0]
 
     def violations(self) -> list[str]:
         """Return every invariant that does not hold, in words."""
-        return violations(self._index, shrunk_nodes=self._shrunk_nodes, lowered_queues=self._lowered_queues)
+        return violations(self.index, shrunk_nodes=self._shrunk_nodes, lowered_queues=self._lowered_queues)
 
     def check_invariants(self) -> None:
         """Check every invariant.
@@ -252,12 +236,12 @@ class PoolState:
             raise InvariantBroken("\n".join(found))
 
     def _put(self, record: JobRecord) -> None:
-        self._index.put(record)
+        self.index.put(record)
         if self._lowered_queues:
-            self._lowered_queues &= self._index.ledger.over_limit()
+            self._lowered_queues &= self.index.ledger.over_limit()
         self._requests.update(record)
         if record.settled:
-            self._estimates.observe(record)
+            self.runtime_estimates.observe(record)
             self._reported_at.pop(record.job_id, None)
             self._settled[record.job_id] = None
             if len(self._settled) > _MOST_SETTLED:
@@ -266,7 +250,7 @@ class PoolState:
     def _observe_decision(self, stored: StoredEvent) -> None:
         match stored.event:
             case JobPlaced() | JobResized():
-                self._decided_at = max(self._decided_at, stored.at)
+                self.decided_at = max(self.decided_at, stored.at)
             case JobWaiting():
                 self._reported_at[stored.job_id] = stored.at
             case _:
@@ -278,8 +262,8 @@ class PoolState:
 
         A scaler postpones growth while there are any.
         """
-        index = self._index
-        transaction = Transaction(index=index, feasible=self._feasible, now=now)
+        index = self.index
+        transaction = Transaction(index=index, feasible=self.feasible, now=now)
         number = 0
         since: list[int] = []
         for one in index.classes:
@@ -300,8 +284,8 @@ class PoolState:
         """Return how many jobs of a class hold their name, and the start of the longest wait among them (µs)."""
         if one.oldest_wait is not None:
             return len(one.jobs), one.oldest_wait
-        records = [self._index.records[job_id] for _, _, job_id in one.jobs]
-        waiting = [record for record in records if self._index.holder_of_name(record) is None]
+        records = [self.index.records[job_id] for _, _, job_id in one.jobs]
+        waiting = [record for record in records if self.index.holder_of_name(record) is None]
         oldest = min((record.waiting_since for record in waiting), default=None)
         if len(waiting) == len(records):
             one.oldest_wait = oldest

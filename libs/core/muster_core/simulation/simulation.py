@@ -60,6 +60,7 @@ class Simulation:
         pool: The scheduler's state.
         journal: Every event in total order, if the settings request it.
         recorder: What happened to each job, and the use of the pool.
+        event_count: The number of job events so far.
         invalid_transitions: Transitions that the life cycle rejected; there should be none.
     """
 
@@ -76,7 +77,7 @@ class Simulation:
         self.recorder = Recorder(lambda: self.now)
         self.invalid_transitions: list[str] = []
         self._clock = self.settings.epoch_us
-        self._sequence = 0
+        self.event_count = 0
         self._queue = EventQueue()
         self._runtime = SimulatedRuntime(
             queue=self._queue,
@@ -103,11 +104,6 @@ class Simulation:
     def now(self) -> int:
         """Return the time in µs since the start."""
         return self._clock - self.settings.epoch_us
-
-    @property
-    def event_count(self) -> int:
-        """Return the number of job events so far."""
-        return self._sequence
 
     def submit(
         self,
@@ -143,7 +139,7 @@ class Simulation:
         """Schedule a user command."""
 
         def request() -> None:
-            request_id = f"{command}-{self._sequence}"
+            request_id = f"{command}-{self.event_count}"
             event = events.CommandRequested(command=command, request_id=request_id, role=role, target=target)
             self._publish(job_id, event, "gateway")
 
@@ -293,9 +289,9 @@ class Simulation:
         return not self.settings.renewals and known is not None and known.code == wait.reason.code
 
     def _publish(self, job_id: str, event: events.JobEvent, source: str) -> None:
-        self._sequence += 1
+        self.event_count += 1
         stored = events.StoredEvent(
-            job_id=job_id, event=event, sequence=self._sequence, at=self._clock, source=source
+            job_id=job_id, event=event, sequence=self.event_count, at=self._clock, source=source
         )
         invalid = self.pool.observe(stored)
         if invalid is not None:

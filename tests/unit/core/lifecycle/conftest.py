@@ -8,7 +8,7 @@ import msgspec
 import pytest
 
 from muster_core import events
-from muster_core.lifecycle import Transition, apply_event
+from muster_core.lifecycle import Finish, Restart, Transition, apply_event, decide
 from muster_core.models import (
     Framework,
     Job,
@@ -60,6 +60,14 @@ class JobLog:
         return events.StoredEvent(
             job_id="j-1", event=event, sequence=self.sequence, at=self.now, source="test"
         )
+
+    def decided(self) -> events.JobRestarting | events.JobFinished | None:
+        """Return the event that follows now, if any."""
+        match decide(self.record, self.now):
+            case [Finish(event=event) | Restart(event=event)]:
+                return event
+            case _:
+                return None
 
     def queued(self) -> JobLog:
         """Submit and validate the job."""

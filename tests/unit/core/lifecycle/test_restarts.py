@@ -7,23 +7,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core.events import JobFinished, JobRestarting, Outcome
-from muster_core.lifecycle import Finish, Restart, decide
+from muster_core.lifecycle import decide
 from muster_core.models import Framework, ReplicaState, RestartPolicy, RestartScope, RunPolicy
 
 if TYPE_CHECKING:
-    from .conftest import JobLog, NewJobLog
+    from .conftest import NewJobLog
 
 P = RestartPolicy
 GANG = RunPolicy(restart_scope=RestartScope.GANG, backoff_limit=20)
-
-
-def decided(new_log: JobLog) -> JobRestarting | JobFinished | None:
-    """Return the event that follows now, if any."""
-    match decide(new_log.record, new_log.now):
-        case [Finish(event=event) | Restart(event=event)]:
-            return event
-        case _:
-            return None
 
 
 @pytest.mark.parametrize(
@@ -60,7 +51,7 @@ def test_the_restart_policy_decides_by_exit_code(
     log = new_log(policy=policy, run=RunPolicy(restart_scope=scope)).running()
     log.end("worker", 1, code, signal=signal)
 
-    event = decided(log)
+    event = log.decided()
 
     if not restarts:
         assert isinstance(event, JobFinished)
@@ -81,7 +72,7 @@ def test_a_lost_replica_is_restarted_unless_the_policy_is_never(
     log = new_log(policy=policy).running()
     log.see("worker", 1, ReplicaState.LOST)
 
-    assert isinstance(decided(log), JobRestarting if restarts else JobFinished)
+    assert isinstance(log.decided(), JobRestarting if restarts else JobFinished)
 
 
 @pytest.mark.parametrize("state", [ReplicaState.REJECTED, ReplicaState.REMOVED])
@@ -89,7 +80,7 @@ def test_disruptions_and_requested_ends_are_no_failures(new_log: NewJobLog, stat
     log = new_log(policy=P.NEVER).running()
     log.see("worker", 1, state)
 
-    assert decided(log) is None
+    assert log.decided() is None
 
 
 @pytest.mark.parametrize("code", [1, 137])
@@ -98,7 +89,7 @@ def test_a_terminating_replica_cannot_fail_the_job(new_log: NewJobLog, code: int
     log.resize(remove=(("worker", 2),))
     log.end("worker", 2, code)
 
-    assert decided(log) is None
+    assert log.decided() is None
 
 
 @pytest.mark.parametrize(
@@ -120,7 +111,7 @@ def test_the_gang_is_restarted_if_a_lost_replica_stalls_the_others(
 ) -> None:
     log = new_log(2, ps=0, framework=framework).running().end("worker", 1, 1)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobRestarting)
     assert event.scope is scope
@@ -129,7 +120,7 @@ def test_the_gang_is_restarted_if_a_lost_replica_stalls_the_others(
 def test_an_elastic_job_restarts_the_replica_alone(new_log: NewJobLog) -> None:
     log = new_log(2, most=4, ps=0, framework=Framework.PYTORCH).running().end("worker", 1, 1)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobRestarting)
     assert event.scope is RestartScope.REPLICA
@@ -138,7 +129,7 @@ def test_an_elastic_job_restarts_the_replica_alone(new_log: NewJobLog) -> None:
 def test_an_elastic_jax_job_is_restarted_as_a_whole(new_log: NewJobLog) -> None:
     log = new_log(2, most=4, ps=0, framework=Framework.JAX).running().end("worker", 1, 1)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobRestarting)
     assert event.scope is RestartScope.GANG
@@ -149,7 +140,7 @@ def test_the_restart_delay_doubles_from_1_s_to_5_min(new_log: NewJobLog) -> None
     delays: list[int] = []
     for _ in range(12):
         log.place().end("worker", 1, 1)
-        event = decided(log)
+        event = log.decided()
         assert isinstance(event, JobRestarting)
         delays.append(event.delay_ms // 1000)
         log.apply(event)
@@ -162,12 +153,12 @@ def test_the_job_fails_at_the_back_off_limit(new_log: NewJobLog, limit: int) -> 
     log = new_log(run=RunPolicy(backoff_limit=limit)).running()
     for _ in range(limit):
         log.end("worker", 1, 1)
-        event = decided(log)
+        event = log.decided()
         assert isinstance(event, JobRestarting)
         log.apply(event)
 
     log.end("worker", 1, 1)
-    last = decided(log)
+    last = log.decided()
 
     assert isinstance(last, JobFinished)
     assert (last.outcome, last.reason.code) == (Outcome.FAILED, "BackoffLimitExceeded")
@@ -180,7 +171,7 @@ def test_evictions_do_not_count_as_failures(new_log: NewJobLog) -> None:
         log.place().evict()
     log.place().end("worker", 1, 1)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobRestarting)
     assert event.delay_ms == 1000
@@ -189,7 +180,7 @@ def test_evictions_do_not_count_as_failures(new_log: NewJobLog) -> None:
 def test_failed_replicas_are_restarted_together_and_counted_individually(new_log: NewJobLog) -> None:
     log = new_log(3).running().end("worker", 1, 1).end("worker", 2, 1)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobRestarting)
     assert [ref.index for ref in event.replicas] == [1, 2]
@@ -202,7 +193,7 @@ def test_failed_replicas_are_restarted_together_and_counted_individually(new_log
 def test_the_first_failure_is_reported_not_the_lowest_index(new_log: NewJobLog) -> None:
     log = new_log(3, policy=P.NEVER).running().end("worker", 2, 7).end("worker", 1, 1)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == "worker-2 on n1 exited with 7"
@@ -218,9 +209,9 @@ def test_a_restarted_replica_needs_no_decision(new_log: NewJobLog) -> None:
     log = new_log().running().end("worker", 1, 1)
     log.restart(("worker", 1))
 
-    assert decided(log) is None
+    assert log.decided() is None
     log.see("worker", 1, ReplicaState.RUNNING)
-    assert decided(log) is None
+    assert log.decided() is None
 
 
 @pytest.mark.parametrize(
@@ -230,7 +221,7 @@ def test_the_message_includes_the_reason_of_an_exit(new_log: NewJobLog, reason: 
     log = new_log(policy=P.NEVER).running()
     log.see("worker", 1, ReplicaState.EXITED, exit_code=3, reason=reason)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == words
@@ -240,7 +231,7 @@ def test_the_message_includes_the_reason_of_an_exit(new_log: NewJobLog, reason: 
     ("code", "words"), [(126, "the command could not be run"), (127, "the command was not found")]
 )
 def test_the_message_explains_shell_exit_codes(new_log: NewJobLog, code: int, words: str) -> None:
-    event = decided(new_log(policy=P.NEVER).running().end("worker", 1, code))
+    event = new_log(policy=P.NEVER).running().end("worker", 1, code).decided()
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == f"worker-1 on n1 exited with {code}: {words}, see its log"
@@ -250,7 +241,7 @@ def test_the_message_explains_a_lost_replica(new_log: NewJobLog) -> None:
     log = new_log(policy=P.NEVER).running()
     log.see("worker", 1, ReplicaState.LOST, reason="the node is gone")
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobFinished)
     assert event.reason.message == "worker-1 on n1 was lost: the node is gone"

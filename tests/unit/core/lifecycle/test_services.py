@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from muster_core.events import JobFinished, JobRestarting, Outcome
-from muster_core.lifecycle import Finish, Restart, address_of, decide
+from muster_core.lifecycle import address_of
 from muster_core.models import (
     Framework,
     JobKind,
@@ -34,19 +34,11 @@ def service(
     return new_log(workers, ps=0, policy=policy, run=run, framework=plain, kind=JobKind.SERVICE).running()
 
 
-def decided(new_log: JobLog) -> JobRestarting | JobFinished | None:
-    match decide(new_log.record, new_log.now):
-        case [Finish(event=event) | Restart(event=event)]:
-            return event
-        case _:
-            return None
-
-
 def restart(new_log: JobLog, code: int, *, after_s: float = 1) -> JobRestarting:
     """The replica ends after that time, and is restarted."""
     new_log.see("worker", 0, ReplicaState.RUNNING, after_s=0)
     new_log.see("worker", 0, ReplicaState.EXITED, after_s=after_s, exit_code=code)
-    event = decided(new_log)
+    event = new_log.decided()
     assert isinstance(event, JobRestarting), event
     assert new_log.apply(event).invalid is None
     return event
@@ -71,7 +63,7 @@ def test_a_service_that_keeps_failing_ends_at_the_back_off_limit(new_log: NewJob
     log.see("worker", 0, ReplicaState.RUNNING, after_s=0)
     log.end("worker", 0, 1)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobFinished)
     assert (event.outcome, event.reason.code) == (Outcome.FAILED, "BackoffLimitExceeded")
@@ -106,11 +98,11 @@ def test_a_service_without_restart_policy_always_succeeds_like_a_batch_job(
 ) -> None:
     log = service(new_log, policy, workers=2)
     log.end("worker", 0)
-    assert decided(log) is None
+    assert log.decided() is None
 
     log.end("worker", 1)
 
-    event = decided(log)
+    event = log.decided()
     assert isinstance(event, JobFinished)
     assert event.outcome is Outcome.SUCCEEDED
 
@@ -121,14 +113,14 @@ def test_a_failed_service_replica_is_restarted_by_its_policy(
 ) -> None:
     log = service(new_log, policy).end("worker", 0, 1)
 
-    assert isinstance(decided(log), JobRestarting) is restarts
+    assert isinstance(log.decided(), JobRestarting) is restarts
 
 
 def test_a_successful_exit_beside_a_failure_is_restarted_and_not_counted(new_log: NewJobLog) -> None:
     log = service(new_log, workers=3)
     log.end("worker", 1).end("worker", 2, 1)
 
-    event = decided(log)
+    event = log.decided()
 
     assert isinstance(event, JobRestarting)
     assert event.reason.message.startswith("worker-2 on n1 exited with 1; the 2 replicas are restarted")
@@ -139,7 +131,7 @@ def test_a_successful_exit_beside_a_failure_is_restarted_and_not_counted(new_log
 def test_a_restarted_service_replica_keeps_its_node_and_address(new_log: NewJobLog) -> None:
     log = service(new_log)
     log.see("worker", 0, ReplicaState.EXITED, exit_code=0, address="127.0.0.1:21003")
-    event = decided(log)
+    event = log.decided()
     assert isinstance(event, JobRestarting)
     log.apply(event)
 

@@ -111,34 +111,23 @@ class Explanation(msgspec.Struct, frozen=True, kw_only=True):
     notes: tuple[str, ...] = ()
 
 
-class JobExplainer:
+class JobExplainer(msgspec.Struct, frozen=True, kw_only=True):
     """Explains jobs as of the last scheduling cycle, which ran at ``now`` (µs).
 
     ``reservations`` are those of that cycle, ``reserved_since`` (µs) is when each of them began, both by job id.
     """
 
-    def __init__(
-        self,
-        *,
-        index: PoolIndex,
-        reservations: Mapping[str, Reservation],
-        reserved_since: Mapping[str, int],
-        runtime_estimates: RuntimeEstimates,
-        reservation_cache: ReservationCache,
-        feasible: dict[Gang, bool],
-        now: int,
-    ) -> None:
-        self._index = index
-        self._reservations = reservations
-        self._reserved_since = reserved_since
-        self._estimates = runtime_estimates
-        self._cache = reservation_cache
-        self._feasible = feasible
-        self._now = now
+    index: PoolIndex
+    reservations: Mapping[str, Reservation]
+    reserved_since: Mapping[str, int]
+    runtime_estimates: RuntimeEstimates
+    reservation_cache: ReservationCache
+    feasible: dict[Gang, bool]
+    now: int
 
     def explain(self, job_id: str) -> Explanation | None:
         """Explain a job; None if it is unknown or settled."""
-        record = self._index.records.get(job_id)
+        record = self.index.records.get(job_id)
         if record is None:
             return None
         explanation = Explanation(
@@ -147,10 +136,10 @@ class JobExplainer:
             phase=record.phase,
             reason=_last_reason(record),
             queue=self._queue_of(record),
-            nodes=len(self._index.snapshot.nodes),
+            nodes=len(self.index.snapshot.nodes),
             notes=tuple(_notes(record)),
         )
-        if job_id in self._index.waiting:
+        if job_id in self.index.waiting:
             return self._explain_waiting(record, explanation)
         if record.phase in ACTIVE_PHASES:
             return msgspec.structs.replace(explanation, roles=self._role_sizes(record))
@@ -159,7 +148,7 @@ class JobExplainer:
         return explanation
 
     def _explain_waiting(self, record: JobRecord, explanation: Explanation) -> Explanation:
-        index = self._index
+        index = self.index
         own = index.waiting[record.job_id]
         before = [
             key
@@ -180,7 +169,7 @@ class JobExplainer:
 
     def _reason_other_than_capacity(self, record: JobRecord) -> Reason | None:
         """Return what keeps a waiting job from being tried at all; None if only capacity, limits or reservations do."""
-        job_id, index = record.job_id, self._index
+        job_id, index = record.job_id, self.index
         if job_id in index.builds.blocked:
             return index.builds.explain(record)
         if job_id in index.unknown_queue and record.job is not None:
@@ -196,31 +185,31 @@ class JobExplainer:
 
     def _blocking_first(self, record: JobRecord, key: SchedulingKey) -> JobRecord | None:
         """Return the first job of a strict queue, if it is another one: it blocks the jobs behind it."""
-        if self._index.tree.specs[key.queue].policy is not QueuePolicy.STRICT_FIFO:
+        if self.index.tree.specs[key.queue].policy is not QueuePolicy.STRICT_FIFO:
             return None
         transaction = self._transaction()
-        own = self._index.waiting[record.job_id]
+        own = self.index.waiting[record.job_id]
         ahead = [
             job
-            for one in self._index.classes
+            for one in self.index.classes
             if one.key.account == key.account
             and transaction.is_feasible(one.key.gang)
             and not exceeds_limit_alone(one.key, transaction.ledger)
             for job in one.jobs
             if job < own and transaction.is_eligible(job[2])
         ]
-        return self._index.records[min(ahead)[2]] if ahead else None
+        return self.index.records[min(ahead)[2]] if ahead else None
 
     def _explain_capacity(self, record: JobRecord, explanation: Explanation) -> Explanation:
         """Explain a job that free capacity, a limit or a reservation keeps from starting."""
         transaction = self._transaction()
-        key = self._index.classes.class_of(record.job_id).key
+        key = self.index.classes.class_of(record.job_id).key
         mark = transaction.checkpoint()
         try:
             reservations = self._plan_reservations(transaction)
             run = WhatIfRun(transaction, reservations, record, key)
-            contested = record.job_id not in self._reservations and (
-                explanation.position > 1 or any(one.key.queue != key.queue for one in self._index.classes)
+            contested = record.job_id not in self.reservations and (
+                explanation.position > 1 or any(one.key.queue != key.queue for one in self.index.classes)
             )
             gang = gang_within_limits(key, transaction.ledger)
             if isinstance(gang, Reason):
@@ -237,7 +226,7 @@ class JobExplainer:
             if isinstance(unreserved, Placement):
                 nodes = {one.node for one in unreserved.replicas}
                 blocked_by = max(reservations.reservations, key=lambda one: len(nodes & set(one.nodes)))
-                holder = self._index.records[blocked_by.job_id].name
+                holder = self.index.records[blocked_by.job_id].name
                 reason = reasons.behind_reservation(holder, blocked_by.nodes)
             else:
                 found = unreserved
@@ -254,14 +243,14 @@ class JobExplainer:
             transaction.rollback(mark)
 
     def _with_reservation(self, explanation: Explanation, blocked_by: Reservation | None) -> Explanation:
-        record = self._index.records[explanation.job_id]
-        own = self._reservations.get(record.job_id)
+        record = self.index.records[explanation.job_id]
+        own = self.reservations.get(record.job_id)
         return msgspec.structs.replace(
             explanation,
             reservation=own,
-            reserved_since=self._reserved_since.get(record.job_id, 0) if own else 0,
+            reserved_since=self.reserved_since.get(record.job_id, 0) if own else 0,
             blocked_by=blocked_by,
-            blocked_since=self._reserved_since.get(blocked_by.job_id, 0) if blocked_by else 0,
+            blocked_since=self.reserved_since.get(blocked_by.job_id, 0) if blocked_by else 0,
             expected_start=own.expected_at if own else None,
             expected_from=self._expected_from(record, explanation),
         )
@@ -272,19 +261,19 @@ class JobExplainer:
             return "unknown: the job starts when its queue is far enough below its limit"
         if not explanation.feasible_when_empty:
             return "never on the present nodes: the empty pool could not hold the job"
-        own = self._reservations.get(record.job_id)
+        own = self.reservations.get(record.job_id)
         if own is None:
-            ahead = self._index.records[explanation.ahead[0]].name if explanation.ahead else ""
+            ahead = self.index.records[explanation.ahead[0]].name if explanation.ahead else ""
             return f"unknown: the job starts as soon as it fits; {self._why_not_reserved(record, ahead)}"
         if own.expected_at is None:
             return f"unknown: {self._why_unknown(own)}"
-        if own.expected_at <= self._now:
+        if own.expected_at <= self.now:
             return "as soon as the terminating replicas have exited"
         return self._last_release(own, own.expected_at)
 
     def _why_not_reserved(self, record: JobRecord, ahead: str) -> str:
-        threshold_s = self._index.tree.specs[self._queue_of(record)].starvation_after_s
-        if record.waiting_since + threshold_s * _US > self._now:
+        threshold_s = self.index.tree.specs[self._queue_of(record)].starvation_after_s
+        if record.waiting_since + threshold_s * _US > self.now:
             return f"after {threshold_s} s of waiting it gets a reservation"
         if ahead:
             return f"{ahead} gets a reservation first"
@@ -305,7 +294,7 @@ class JobExplainer:
             return "when the jobs with earlier reservations start"
         end, last = max(ends, key=lambda one: (one[0], one[1].job_id))
         deadline = last.job.run.active_deadline_s if last.job else None
-        by_deadline = deadline is not None and (last.active_from or self._now) + deadline * _US <= end
+        by_deadline = deadline is not None and (last.active_from or self.now) + deadline * _US <= end
         source = "its active deadline" if by_deadline else "its earlier runs"
         others = f", after {counted(len(ends) - 1, 'other')} on its nodes" if len(ends) > 1 else ""
         return f"when {last.name} ends, estimated from {source}{others}"
@@ -313,11 +302,11 @@ class JobExplainer:
     def _expected_ends(self, reservation: Reservation) -> Iterator[tuple[JobRecord, int | None]]:
         """Yield the jobs on the reserved nodes, except services, with their expected end."""
         nodes = frozenset(reservation.nodes)
-        for job_id, allocations in sorted(self._index.allocations.items()):
-            record = self._index.records[job_id]
+        for job_id, allocations in sorted(self.index.allocations.items()):
+            record = self.index.records[job_id]
             ends = record.phase in ACTIVE_PHASES and record.job and record.job.kind is not JobKind.SERVICE
             if ends and any(one.node in nodes for one in allocations.values()):
-                yield record, self._estimates.expected_end(record, self._now)
+                yield record, self.runtime_estimates.expected_end(record, self.now)
 
     def _role_sizes(self, record: JobRecord) -> tuple[RoleSize, ...]:
         """Return the size of each role of an active job, and how far it may change."""
@@ -328,7 +317,7 @@ class JobExplainer:
         try:
             self._plan_reservations(transaction)
             spare = Counter(
-                ref.role for ref, _ in surplus(record, self._index.allocations.get(record.job_id, {}))
+                ref.role for ref, _ in surplus(record, self.index.allocations.get(record.job_id, {}))
             )
             return tuple(
                 RoleSize(
@@ -348,15 +337,17 @@ class JobExplainer:
     def _plan_reservations(self, transaction: Transaction) -> Reservations:
         """Enforce the reservations of the last cycle, if it gave any."""
         reservations = Reservations(transaction.snapshot)
-        if self._reservations:
-            ReservationPlanner(transaction, reservations, self._estimates, self._cache).run()
+        if self.reservations:
+            ReservationPlanner(
+                transaction, reservations, self.runtime_estimates, self.reservation_cache
+            ).run()
         return reservations
 
     def _transaction(self) -> Transaction:
-        return Transaction(index=self._index, feasible=self._feasible, now=self._now)
+        return Transaction(index=self.index, feasible=self.feasible, now=self.now)
 
     def _queue_of(self, record: JobRecord) -> str:
-        return (self._index.tree.queue_of(record.job) if record.job else None) or ""
+        return (self.index.tree.queue_of(record.job) if record.job else None) or ""
 
 
 def _can_add(record: JobRecord, role: Role, transaction: Transaction) -> int:

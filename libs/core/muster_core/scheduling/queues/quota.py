@@ -40,14 +40,10 @@ class QueueTree:
     def __init__(self, specs: Iterable[QueueSpec] = ()) -> None:
         applied = {spec.name: spec for spec in specs}
         self._configured = bool(applied)
-        self._specs = dict(sorted({DEFAULT_QUEUE: QueueSpec(name=DEFAULT_QUEUE), **applied}.items()))
-        self._by_namespace = {name: spec.name for spec in self._specs.values() for name in spec.namespaces}
-        self._paths = {name: self._path(name) for name in self._specs}
-
-    @property
-    def specs(self) -> Mapping[str, QueueSpec]:
-        """Every queue by name, sorted."""
-        return self._specs
+        #: Every queue by name, sorted.
+        self.specs = dict(sorted({DEFAULT_QUEUE: QueueSpec(name=DEFAULT_QUEUE), **applied}.items()))
+        self._by_namespace = {name: spec.name for spec in self.specs.values() for name in spec.namespaces}
+        self._paths = {name: self._path(name) for name in self.specs}
 
     def path(self, queue: str) -> tuple[str, ...]:
         """Return the queue and its ancestors, from the top down."""
@@ -55,7 +51,7 @@ class QueueTree:
 
     def children(self, parent: str) -> tuple[str, ...]:
         """Return the queues directly below ``parent`` (empty: the top level), sorted."""
-        return tuple(name for name, spec in self._specs.items() if spec.parent == parent)
+        return tuple(name for name, spec in self.specs.items() if spec.parent == parent)
 
     def queue_of(self, job: Job) -> str | None:
         """Return the queue of ``job``, or None if it names an unknown queue.
@@ -65,17 +61,17 @@ class QueueTree:
         if not self._configured:
             return DEFAULT_QUEUE
         if job.queue:
-            return job.queue if job.queue in self._specs else None
+            return job.queue if job.queue in self.specs else None
         listed = self._by_namespace.get(job.namespace)
-        return listed or (job.namespace if job.namespace in self._specs else DEFAULT_QUEUE)
+        return listed or (job.namespace if job.namespace in self.specs else DEFAULT_QUEUE)
 
     def account_of(self, record: JobRecord) -> Account:
         """Return the account of a validated job; jobs of unknown queues are charged to ``default``."""
         queue = (self.queue_of(record.job) if record.job else None) or DEFAULT_QUEUE
-        return (queue, record.submitter if self._specs[queue].policy is QueuePolicy.DRF else "")
+        return (queue, record.submitter if self.specs[queue].policy is QueuePolicy.DRF else "")
 
     def _path(self, name: str) -> tuple[str, ...]:
-        spec = self._specs[name]
+        spec = self.specs[name]
         return (*self._path(spec.parent), name) if spec.parent else (name,)
 
 

@@ -77,28 +77,20 @@ class ReleaseIndex:
     def __init__(self) -> None:
         self._of: dict[str, JobReleases] = {}
         self._terminating: set[str] = set()
-        self._with_deadline: set[str] = set()
-        self._by_age: list[tuple[int, str]] = []
+        #: The jobs with an active deadline that release something when they end.
+        self.with_deadline: set[str] = set()
+        #: The other jobs that release something when they end: their placement (µs) and id, sorted.
+        self.by_age: list[tuple[int, str]] = []
         self._by_name: dict[Name, set[str]] = {}
 
     def __len__(self) -> int:
         """The number of jobs that release something when they end."""
-        return len(self._with_deadline) + len(self._by_age)
+        return len(self.with_deadline) + len(self.by_age)
 
     @property
     def terminating(self) -> Sequence[str]:
         """The jobs with terminating replicas, sorted."""
         return sorted(self._terminating)
-
-    @property
-    def with_deadline(self) -> Set[str]:
-        """The jobs with an active deadline that release something when they end."""
-        return self._with_deadline
-
-    @property
-    def by_age(self) -> Sequence[tuple[int, str]]:
-        """The other jobs that release something when they end: their placement (µs) and id, sorted."""
-        return self._by_age
 
     def named(self, names: Set[Name]) -> Iterator[str]:
         """Yield the jobs in ``by_age`` with one of these names."""
@@ -127,18 +119,18 @@ class ReleaseIndex:
         if releases.terminating:
             self._terminating.add(job_id)
         if releases.on_completion and releases.has_deadline:
-            self._with_deadline.add(job_id)
+            self.with_deadline.add(job_id)
         elif releases.on_completion:
-            insort(self._by_age, (releases.placed_at, job_id))
+            insort(self.by_age, (releases.placed_at, job_id))
             self._by_name.setdefault(releases.name, set()).add(job_id)
 
     def _remove(self, job_id: str, releases: JobReleases) -> None:
         del self._of[job_id]
         self._terminating.discard(job_id)
         if releases.on_completion and releases.has_deadline:
-            self._with_deadline.discard(job_id)
+            self.with_deadline.discard(job_id)
         elif releases.on_completion:
-            del self._by_age[bisect_left(self._by_age, (releases.placed_at, job_id))]
+            del self.by_age[bisect_left(self.by_age, (releases.placed_at, job_id))]
             namesakes = self._by_name[releases.name]
             namesakes.discard(job_id)
             if not namesakes:

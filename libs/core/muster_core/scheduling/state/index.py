@@ -57,15 +57,11 @@ class PoolIndex:
         self._capacity: dict[str, int] | None = None
         self.tree = QueueTree()
         self.ledger = QuotaLedger(self.tree, self.capacity)
-        self._records: dict[str, JobRecord] = {}
+        #: The unsettled records by job id.
+        self.records: dict[str, JobRecord] = {}
         self._names: dict[tuple[str, str], set[str]] = {}
         #: Of ``waiting``, the jobs that wait for a build.
-        self.builds = BuildDependencies(self._records)
-
-    @property
-    def records(self) -> Mapping[str, JobRecord]:
-        """The unsettled records by job id."""
-        return self._records
+        self.builds = BuildDependencies(self.records)
 
     def capacity(self) -> Mapping[str, int]:
         """Return the allocatable total of the pool, by resource."""
@@ -84,21 +80,21 @@ class PoolIndex:
         self.version += 1
         self.ledger = QuotaLedger(tree, self.capacity)
         for job_id, allocations in self.allocations.items():
-            self.ledger.add(tree.account_of(self._records[job_id]), amounts_of(allocations.values()))
-        for record in self._records.values():
+            self.ledger.add(tree.account_of(self.records[job_id]), amounts_of(allocations.values()))
+        for record in self.records.values():
             self._index_waiting(record)
 
     def put(self, record: JobRecord) -> None:
         """Index the new record of a job; a settled job is removed."""
         job_id = record.job_id
-        before = self._records.get(job_id)
+        before = self.records.get(job_id)
         if before is None or before.replicas is not record.replicas or before.phase is not record.phase:
             self._index_allocations(before, record)
             self._index_beneficiaries(record)
         if record.settled:
-            self._records.pop(job_id, None)
+            self.records.pop(job_id, None)
         else:
-            self._records[job_id] = record
+            self.records[job_id] = record
         self._index_name(before, record)
         self._index_waiting(record)
         if before is None or before.terminal is not record.terminal:
@@ -115,14 +111,14 @@ class PoolIndex:
         """Update the jobs that wait for ``record``, which has appeared or ended; it is not indexed itself."""
         self.builds.observe(record)
         for job_id in self.builds.dependents(record.job_id):
-            self._index_waiting(self._records[job_id])
+            self._index_waiting(self.records[job_id])
 
     def holder_of_name(self, record: JobRecord) -> str | None:
         """Return the job that keeps ``record`` from using its name: a placed one, else one that arrived earlier."""
         namesakes = self._names.get(_name_of(record), ())
         if len(namesakes) < 2:
             return None
-        others = [self._records[job_id] for job_id in namesakes if job_id != record.job_id]
+        others = [self.records[job_id] for job_id in namesakes if job_id != record.job_id]
         placed = [other for other in others if other.phase not in _WITHOUT_REPLICAS or not drained(other)]
         arrival = (record.queued_at, record.job_id)
         ahead = placed or [other for other in others if (other.queued_at, other.job_id) < arrival]

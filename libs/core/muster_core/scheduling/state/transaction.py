@@ -19,11 +19,10 @@ from muster_core.scheduling.placement import (
     AllocationKey,
     Demand,
     Gang,
-    Snapshot,
     allocation_of,
     feasible_when_empty,
 )
-from muster_core.scheduling.queues import QuotaLedger, amounts_of
+from muster_core.scheduling.queues import amounts_of
 from muster_core.scheduling.state.index import PoolIndex
 
 
@@ -113,21 +112,13 @@ class Transaction:
 
     def __init__(self, *, index: PoolIndex, feasible: dict[Gang, bool], now: int) -> None:
         self.index = index
+        self.snapshot = index.snapshot
+        self.ledger = index.ledger
         self.feasible = feasible
         self.now = now
         self.instructions: list[Instruction] = []
         #: The jobs with an instruction.
         self.decided: set[str] = set()
-
-    @property
-    def snapshot(self) -> Snapshot:
-        """The nodes, with what is allocated on them."""
-        return self.index.snapshot
-
-    @property
-    def ledger(self) -> QuotaLedger:
-        """The usage of the queues."""
-        return self.index.ledger
 
     def checkpoint(self) -> tuple[int, int]:
         """Open a nested transaction; returns the mark for ``rollback`` or ``commit``. Instructions are not part of it."""

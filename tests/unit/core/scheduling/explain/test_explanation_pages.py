@@ -70,25 +70,25 @@ def _(pool: ScenarioPool) -> str:
     return pool.submit(pool.job("y", 2, floor=2, queue="research"))
 
 
-@scenario("BehindReservation")
-def _(pool: ScenarioPool) -> str:
+def reserve_all(pool: ScenarioPool) -> None:
+    """Reserve both nodes for the job ``whole``, behind a job that runs."""
     pool.run(pool.rigid("running", 4, run=RunPolicy(active_deadline_s=600)))
     pool.submit(pool.rigid("whole", 8))
     pool.decide()
     pool.after(30)
     pool.decide()
     pool.after(45)
+
+
+@scenario("BehindReservation")
+def _(pool: ScenarioPool) -> str:
+    reserve_all(pool)
     return pool.submit(pool.rigid("small", 1))
 
 
 @scenario("Reserved")
 def _(pool: ScenarioPool) -> str:
-    pool.run(pool.rigid("running", 4, run=RunPolicy(active_deadline_s=600)))
-    pool.submit(pool.rigid("whole", 8))
-    pool.decide()
-    pool.after(30)
-    pool.decide()
-    pool.after(45)
+    reserve_all(pool)
     return "whole"
 
 

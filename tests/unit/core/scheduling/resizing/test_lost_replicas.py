@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from muster_core import events
 from muster_core.lifecycle import Finish, decide
 from muster_core.models import Phase, ReplicaState, RestartPolicy, RestartScope, RunPolicy
@@ -116,22 +118,12 @@ def test_an_elastic_job_continues_with_fewer_replicas(pool: ScenarioPool) -> Non
     assert pool.decide() == []
 
 
-def test_a_role_below_its_minimum_evicts_the_gang(pool: ScenarioPool) -> None:
-    pool.run(pool.job("a", 4, floor=4))
+@pytest.mark.parametrize(("floor", "index"), [(4, 3), (1, 0)], ids=["below its minimum", "without index 0"])
+def test_a_role_that_cannot_continue_evicts_the_gang(pool: ScenarioPool, floor: int, index: int) -> None:
+    pool.run(pool.job("a", 4, floor=floor))
     pool.drop_node("n2")
     pool.add_node("n1", ready=False)
-    lose(pool, "a", ("worker", 3))
-
-    (evict,) = pool.decide()
-
-    assert isinstance(evict, Evict)
-
-
-def test_a_role_without_index_0_evicts_the_gang(pool: ScenarioPool) -> None:
-    pool.run(pool.job("a", 4, floor=1))
-    pool.drop_node("n2")
-    pool.add_node("n1", ready=False)
-    lose(pool, "a", ("worker", 0))
+    lose(pool, "a", ("worker", index))
 
     (evict,) = pool.decide()
 
