@@ -105,15 +105,16 @@ def test_without_a_leader_all_workers_must_succeed_and_parameter_servers_need_no
     assert outcome(log) is Outcome.SUCCEEDED
 
 
-def test_elastic_pytorch_succeeds_with_any_worker(new_log: NewJobLog) -> None:
-    log = new_log(2, most=4, ps=0, framework=Framework.PYTORCH).running().end("worker", 1)
+@pytest.mark.parametrize(
+    ("most", "rendezvous"), [(4, None), (None, Rendezvous())], ids=["elastic", "with a rendezvous"]
+)
+def test_elastic_pytorch_succeeds_with_any_worker(
+    new_log: NewJobLog, most: int | None, rendezvous: Rendezvous | None
+) -> None:
+    options = FrameworkOptions(rendezvous=rendezvous)
+    log = new_log(2, most=most, ps=0, framework=Framework.PYTORCH, options=options).running()
 
-    assert outcome(log) is Outcome.SUCCEEDED
-
-
-def test_pytorch_with_a_rendezvous_succeeds_with_any_worker(new_log: NewJobLog) -> None:
-    options = FrameworkOptions(rendezvous=Rendezvous())
-    log = new_log(2, ps=0, framework=Framework.PYTORCH, options=options).running().end("worker", 1)
+    log.end("worker", 1)
 
     assert outcome(log) is Outcome.SUCCEEDED
 

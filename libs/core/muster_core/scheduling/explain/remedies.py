@@ -103,44 +103,30 @@ def remedies_for(reason: Reason, queue: str) -> tuple[Remedy, ...]:
 
     ``queue`` is the queue of the job, or the one that it names if that is unknown.
     """
-    match reason.code:
-        case reasons.NO_SUCH_QUEUE:
-            return (
-                Remedy(kind=RemedyKind.CREATE_QUEUE, queue=queue),
-                Remedy(kind=RemedyKind.USE_ANOTHER_QUEUE),
-            )
-        case reasons.NAME_IN_USE:
-            return (Remedy(kind=RemedyKind.RENAME), Remedy(kind=RemedyKind.CANCEL_NAME_HOLDER))
-        case reasons.BEHIND_FIRST:
-            return (
-                Remedy(kind=RemedyKind.RAISE_PRIORITY),
-                Remedy(kind=RemedyKind.CHANGE_QUEUE_POLICY, queue=queue),
-            )
-        case _ if reason.code == BUILD_FAILED:
-            return (Remedy(kind=RemedyKind.FIX_BUILD),)
-        case _:
-            return ()
+    return tuple(
+        Remedy(kind=kind, queue=queue if kind in _OF_QUEUE else "") for kind in _REMEDIES.get(reason.code, ())
+    )
+
+
+_REMEDIES = {
+    reasons.NO_SUCH_QUEUE: (RemedyKind.CREATE_QUEUE, RemedyKind.USE_ANOTHER_QUEUE),
+    reasons.NAME_IN_USE: (RemedyKind.RENAME, RemedyKind.CANCEL_NAME_HOLDER),
+    reasons.BEHIND_FIRST: (RemedyKind.RAISE_PRIORITY, RemedyKind.CHANGE_QUEUE_POLICY),
+    BUILD_FAILED: (RemedyKind.FIX_BUILD,),
+}
+_OF_QUEUE = (RemedyKind.CREATE_QUEUE, RemedyKind.CHANGE_QUEUE_POLICY)
 
 
 def _instruction(remedy: Remedy) -> str:
     """Describe a remedy that no what-if run confirmed, in the imperative."""
-    amounts = listed(_amounts(remedy))
-    match remedy.kind:
-        case RemedyKind.FREE_CAPACITY:
-            return f"free {amounts}"
-        case RemedyKind.RAISE_LIMIT:
-            return (
-                f"raise the limit of queue {remedy.queue} to {amounts}; the pool lacks free capacity as well"
-            )
-        case RemedyKind.CREATE_QUEUE:
-            return f"apply queue {remedy.queue}"
-        case RemedyKind.CHANGE_QUEUE_POLICY:
-            return f"change the policy of queue {remedy.queue} to fifo_skip"
-        case kind:
-            return _FIXED_TEXTS[kind]
+    return _INSTRUCTIONS[remedy.kind].format(queue=remedy.queue, amounts=listed(_amounts(remedy)))
 
 
-_FIXED_TEXTS = {
+_INSTRUCTIONS = {
+    RemedyKind.FREE_CAPACITY: "free {amounts}",
+    RemedyKind.RAISE_LIMIT: "raise the limit of queue {queue} to {amounts}; the pool lacks free capacity as well",
+    RemedyKind.CREATE_QUEUE: "apply queue {queue}",
+    RemedyKind.CHANGE_QUEUE_POLICY: "change the policy of queue {queue} to fifo_skip",
     RemedyKind.ADD_NODES: "add nodes",
     RemedyKind.ADD_MATCHING_NODES: "add nodes that match",
     RemedyKind.CHANGE_CONSTRAINTS: "change its node selector, affinity or tolerations",
@@ -173,22 +159,16 @@ def _condition(remedy: Remedy) -> str:
         case RemedyKind.SET_ACTIVE_DEADLINE:
             return f"with an active deadline of at most {_span(remedy.seconds)}"
         case _:
-            return _without_constraint(remedy)
+            text = _WITHOUT_CONSTRAINT.get(remedy.constraint, "without its rules about other pods")
+            return text.format(values=listed(remedy.values))
 
 
-def _without_constraint(remedy: Remedy) -> str:
-    values = listed(remedy.values)
-    match remedy.constraint:
-        case "Taint":
-            return f"if it tolerated {values}"
-        case "NodeSelector":
-            return f"without its node selector {values}"
-        case "NodeAffinity":
-            return "without its required node affinity"
-        case "Topology":
-            return f"if one domain of {values} were preferred and not required"
-        case _:
-            return "without its rules about other pods"
+_WITHOUT_CONSTRAINT = {
+    "Taint": "if it tolerated {values}",
+    "NodeSelector": "without its node selector {values}",
+    "NodeAffinity": "without its required node affinity",
+    "Topology": "if one domain of {values} were preferred and not required",
+}
 
 
 def _amounts(remedy: Remedy) -> Iterator[str]:

@@ -67,36 +67,24 @@ def test_the_reason_of_the_runtime_is_in_the_message(timed: ScenarioPool) -> Non
     assert evicted(timed).reason.message == f"a-worker-0 on n1 did not start within 60 s: {trouble}"
 
 
-def test_the_gang_is_placed_on_another_node_once_it_ended(timed: ScenarioPool) -> None:
+@pytest.mark.parametrize(
+    ("other_node", "ended_after_s", "node"),
+    [(True, 0, "n2"), (False, 0, "n1"), (True, 600, "n1")],
+    ids=["another node", "the failed node if no other fits", "the failed node after ten minutes"],
+)
+def test_the_gang_is_placed_again_once_it_ended(
+    timed: ScenarioPool, other_node: bool, ended_after_s: int, node: str
+) -> None:
+    if not other_node:
+        timed.drop_node("n2")
     placed(timed, timed.job("a", 2))
     timed.after(60)
     evicted(timed)
+    timed.after(ended_after_s)
     timed.report("a", ReplicaState.REMOVED)
 
     assert timed.placed() == ["a"]
-    assert set(timed.where("a")) == {"n2"}
-
-
-def test_a_failed_node_is_used_if_no_other_fits(timed: ScenarioPool) -> None:
-    timed.drop_node("n2")
-    placed(timed, timed.job("a", 2))
-    timed.after(60)
-    evicted(timed)
-    timed.report("a", ReplicaState.REMOVED)
-
-    assert timed.placed() == ["a"]
-    assert set(timed.where("a")) == {"n1"}
-
-
-def test_a_failed_node_is_avoided_for_ten_minutes(timed: ScenarioPool) -> None:
-    placed(timed, timed.job("a", 2))
-    timed.after(60)
-    evicted(timed)
-    timed.after(600)
-    timed.report("a", ReplicaState.REMOVED)
-
-    assert timed.placed() == ["a"]
-    assert set(timed.where("a")) == {"n1"}
+    assert set(timed.where("a")) == {node}
 
 
 def test_other_jobs_use_a_node_that_failed_one_job(timed: ScenarioPool) -> None:
