@@ -208,10 +208,7 @@ def test_fields_are_described_with_type_effect_and_meaning(muster: Run):
         "FIELD TYPE EFFECT DESCRIPTION",
     ]
     assert "suspend boolean supported Whether the job is suspended from the start." in lines
-    assert (
-        "managedBy any ignored Controller of the job. Muster manages every job that is submitted to it."
-        in lines
-    )
+    assert "managedBy any ignored Controller of the job. Muster manages what is submitted to it." in lines
 
 
 def test_the_fields_of_a_document_are_described_as_json_and_by_name(muster: Run):

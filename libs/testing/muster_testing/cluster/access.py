@@ -54,7 +54,7 @@ def read_kubeconfig(file: Path) -> Access:
         raise UnusableKubeconfig(f"{file}: {error}") from error
     if not configuration.ssl_ca_cert:
         raise UnusableKubeconfig(f"{file}: the cluster of the current context has no certificate authority")
-    token = str(configuration.api_key.get("authorization", "")).removeprefix("Bearer ")
+    token = str(configuration.api_key.get("BearerToken", "")).removeprefix("Bearer ")
     certificate = tuple(Path(one) for one in (configuration.cert_file, configuration.key_file) if one)
     if not token and len(certificate) != 2:
         raise UnusableKubeconfig(
