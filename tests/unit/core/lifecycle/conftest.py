@@ -126,7 +126,7 @@ class JobLog:
         return self.apply(events.JobFinished(outcome=outcome, reason=WHY, attempt=self.record.attempt))
 
     def restart_gang(self, *, delay_ms: int = 0) -> Transition:
-        """Evict the gang."""
+        """Restart the whole gang."""
         return self.apply(
             events.JobRestarting(scope=RestartScope.GANG, attempt=self.attempt, reason=WHY, delay_ms=delay_ms)
         )
@@ -141,7 +141,7 @@ class JobLog:
         )
 
     def evict(self) -> Transition:
-        """Restart the whole gang."""
+        """Evict the gang."""
         return self.apply(events.JobEvicted(attempt=self.attempt, reason=WHY))
 
     def resize(

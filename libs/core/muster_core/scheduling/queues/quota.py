@@ -35,7 +35,7 @@ _NOT_SHARED = frozenset({"gpu_memory"})
 
 
 class QueueTree:
-    """The tree of valid ``specs`` (see ``problems_of``); it always has the queue ``default``."""
+    """The tree of valid ``specs`` (see ``validate_queues``); it always has the queue ``default``."""
 
     def __init__(self, specs: Iterable[QueueSpec] = ()) -> None:
         applied = {spec.name: spec for spec in specs}
