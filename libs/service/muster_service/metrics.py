@@ -1,6 +1,6 @@
 """Prometheus metrics, in a registry of one's own, so that two services in one process never share a counter."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 from prometheus_client import (
@@ -18,7 +18,7 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 from muster_service.http_server import Request, Response
 from muster_service.readiness import Readiness
 
-M = TypeVar("M")
+M = TypeVar("M", Counter, Gauge, Histogram)
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 
@@ -35,24 +35,12 @@ class Metrics:
             GCCollector(registry=self.registry)
 
     def counter(self, name: str, text: str, labels: Sequence[str] = ()) -> Counter:
-        """Return the counter `name`; `text` is its help.
-
-        Raises:
-            TypeError: the name belongs to a metric of another kind.
-        """
-        if name not in self._made:
-            self._made[name] = Counter(name, text, labels, registry=self.registry)
-        return _expect(self._made[name], Counter, name)
+        """Return the counter `name`; `text` is its help. Raises ``TypeError`` if the name is of another kind of metric."""
+        return self._metric(Counter, name, lambda: Counter(name, text, labels, registry=self.registry))
 
     def gauge(self, name: str, text: str, labels: Sequence[str] = ()) -> Gauge:
-        """Return the gauge `name`; `text` is its help.
-
-        Raises:
-            TypeError: the name belongs to a metric of another kind.
-        """
-        if name not in self._made:
-            self._made[name] = Gauge(name, text, labels, registry=self.registry)
-        return _expect(self._made[name], Gauge, name)
+        """Return the gauge `name`, as `counter` does."""
+        return self._metric(Gauge, name, lambda: Gauge(name, text, labels, registry=self.registry))
 
     def histogram(
         self,
@@ -62,14 +50,18 @@ class Metrics:
         *,
         buckets: Sequence[float] = LATENCY_BUCKETS_S,
     ) -> Histogram:
-        """Return the histogram `name`; the default buckets suit latencies in seconds.
+        """Return the histogram `name`, as `counter` does; the default buckets suit latencies in seconds."""
+        return self._metric(
+            Histogram, name, lambda: Histogram(name, text, labels, registry=self.registry, buckets=buckets)
+        )
 
-        Raises:
-            TypeError: the name belongs to a metric of another kind.
-        """
+    def _metric(self, kind: type[M], name: str, make: Callable[[], M]) -> M:
         if name not in self._made:
-            self._made[name] = Histogram(name, text, labels, registry=self.registry, buckets=buckets)
-        return _expect(self._made[name], Histogram, name)
+            self._made[name] = make()
+        metric = self._made[name]
+        if not isinstance(metric, kind):
+            raise TypeError(f"metric {name} is a {type(metric).__name__}, not a {kind.__name__}")
+        return metric
 
     def exposition(self) -> bytes:
         """Return all metrics in Prometheus' format."""
@@ -96,9 +88,3 @@ class Exposition:
                 return Response(503 if waiting else 200, body.encode())
             case _:
                 return Response(404, b"not found\n")
-
-
-def _expect(metric: object, kind: type[M], name: str) -> M:
-    if not isinstance(metric, kind):
-        raise TypeError(f"metric {name} is a {type(metric).__name__}, not a {kind.__name__}")
-    return metric

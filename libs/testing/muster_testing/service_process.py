@@ -20,6 +20,7 @@ class ServiceProcess:
     def __init__(self, process: asyncio.subprocess.Process) -> None:
         self.process = process
         self.log: list[dict[str, str]] = []
+        self._other_output = ""
         self._changed = asyncio.Condition()
         self._ended = False
 
@@ -50,8 +51,16 @@ class ServiceProcess:
 
         async with asyncio.timeout(_TIMEOUT_S), self._changed:
             await self._changed.wait_for(lambda: self._ended or found())
-        assert found(), f"the process ended without logging {message!r}"
+        assert found(), (
+            f"the process ended with {await self.process.wait()} before it logged {message!r}: {self._other_output}"
+        )
         return found()[0]
+
+    async def stop(self) -> int:
+        """Terminate the process and return its exit code."""
+        self.process.terminate()
+        async with asyncio.timeout(_TIMEOUT_S):
+            return await self.process.wait()
 
     async def metrics(self) -> str:
         """Return the metrics as Prometheus reads them."""
@@ -70,6 +79,8 @@ class ServiceProcess:
                 async with self._changed:
                     self.log.append(json.loads(line))
                     self._changed.notify_all()
+            else:
+                self._other_output += line.decode()
         async with self._changed:
             self._ended = True
             self._changed.notify_all()

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import json
-import os
 import runpy
-import sys
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
+from contextlib import AsyncExitStack
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 import pytest_asyncio
@@ -24,17 +21,12 @@ from muster_events.subjects import job_id_of
 from muster_local import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.conditions import answered, eventually
+from muster_testing.service_process import ServiceProcess
 from muster_testing.webhook_receiver import HANG, WebhookReceiver
 
 ROOT = Path(__file__).resolve().parents[3]
 SECRET = "a secret of the tests"
-T = TypeVar("T")
-
-
-class StartFailed(Exception):
-    def __init__(self, code: int | None) -> None:
-        super().__init__(f"the process ended with {code}")
-        self.code = code
+StartTracker = Callable[..., Awaitable[ServiceProcess]]
 
 
 class Jobs:
@@ -75,57 +67,6 @@ class Jobs:
         )
 
 
-class TrackerProcess:
-    """A status-tracker process that can be killed and restarted."""
-
-    def __init__(self, broker: Broker, folder: Path) -> None:
-        self._broker = broker
-        self._folder = folder
-        self._process: asyncio.subprocess.Process | None = None
-        self._reading: asyncio.Task[None] | None = None
-        self.lines: list[str] = []
-
-    async def start(self, *receivers: dict[str, object]) -> None:
-        file = self._folder / "webhooks.json"
-        file.write_text(json.dumps({"receivers": receivers}))
-        own = {name: v for name, v in os.environ.items() if not name.startswith(("MUSTER_", "OTEL_"))}
-        self._process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            "-m",
-            "muster_status_tracker",
-            stderr=asyncio.subprocess.PIPE,
-            env=own | {"MUSTER_BUS_URL": self._broker.url, "MUSTER_WEBHOOKS": str(file)},
-        )
-        ready = asyncio.Event()
-        self._reading = asyncio.create_task(self._read(self._process, ready))
-        async with asyncio.timeout(30):
-            await asyncio.wait(
-                [asyncio.ensure_future(ready.wait()), self._reading], return_when=asyncio.FIRST_COMPLETED
-            )
-            if not ready.is_set():
-                raise StartFailed(await self._process.wait())
-
-    async def kill(self) -> None:
-        if self._process is not None and self._process.returncode is None:
-            self._process.kill()
-            await self._process.wait()
-        if self._reading is not None:
-            await self._reading
-
-    async def stop(self) -> int:
-        assert self._process is not None
-        self._process.terminate()
-        async with asyncio.timeout(20):
-            return await self._process.wait()
-
-    async def _read(self, process: asyncio.subprocess.Process, ready: asyncio.Event) -> None:
-        assert process.stderr is not None
-        async for line in process.stderr:
-            self.lines.append(line.decode())
-            if b'"msg":"ready"' in line.replace(b": ", b":"):
-                ready.set()
-
-
 @pytest_asyncio.fixture
 async def broker(tmp_path: Path) -> AsyncGenerator[Broker]:
     async with Broker(tmp_path / "broker") as running:
@@ -141,10 +82,21 @@ async def bus(broker: Broker) -> AsyncGenerator[Bus]:
 
 
 @pytest_asyncio.fixture
-async def tracker(broker: Broker, tmp_path: Path) -> AsyncGenerator[TrackerProcess]:
-    running = TrackerProcess(broker, tmp_path)
-    yield running
-    await running.kill()
+async def start_tracker(broker: Broker, tmp_path: Path) -> AsyncGenerator[StartTracker]:
+    file = tmp_path / "webhooks.json"
+    async with AsyncExitStack() as processes:
+
+        async def start(*receivers: dict[str, object]) -> ServiceProcess:
+            file.write_text(json.dumps({"receivers": receivers}))
+            tracker = await processes.enter_async_context(
+                ServiceProcess.running(
+                    "-m", "muster_status_tracker", MUSTER_BUS_URL=broker.url, MUSTER_WEBHOOKS=str(file)
+                )
+            )
+            await tracker.logged("ready")
+            return tracker
+
+        yield start
 
 
 @pytest_asyncio.fixture
@@ -178,9 +130,9 @@ DescribeReceiver = Callable[..., dict[str, object]]
 
 
 async def test_each_change_of_phase_is_posted_signed_as_a_cloud_event(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
-    await tracker.start(receiver(hook))
+    await start_tracker(receiver(hook))
     job_id = await jobs.submit("demo", queue="team")
     await jobs.cancel(job_id)
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued", "Cancelled"])
@@ -210,11 +162,11 @@ async def test_each_change_of_phase_is_posted_signed_as_a_cloud_event(
 
 
 async def test_failed_and_timed_out_requests_are_retried_in_order(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     answers = itertools.chain([503, HANG, 302, 404], itertools.repeat(200))
     hook.answer = lambda _: next(answers)
-    await tracker.start(receiver(hook, timeoutSeconds=0.3))
+    await start_tracker(receiver(hook, timeoutSeconds=0.3))
     job_id = await jobs.submit("demo")
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued"])
 
@@ -224,11 +176,11 @@ async def test_failed_and_timed_out_requests_are_retried_in_order(
 
 
 async def test_an_undeliverable_notification_delays_only_its_job(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     stuck = job_id_of("stuck")
     hook.answer = lambda body: 500 if stuck.encode() in body else 200
-    await tracker.start(receiver(hook, longestPauseSeconds=60, firstPauseSeconds=60))
+    await start_tracker(receiver(hook, longestPauseSeconds=60, firstPauseSeconds=60))
     await jobs.submit("stuck")
     others = [await jobs.submit(f"demo-{number}") for number in range(20)]
     await eventually(lambda: all(hook.phases_of(job_id) == ["Submitted", "Queued"] for job_id in others))
@@ -236,10 +188,10 @@ async def test_an_undeliverable_notification_delays_only_its_job(
 
 
 async def test_undeliverable_notifications_are_dead_lettered_and_replayed(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver, bus: Bus
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver, bus: Bus
 ) -> None:
     hook.answer = lambda body: 422 if b'"phase":"Submitted"' in body else 500
-    await tracker.start(receiver(hook, attempts=3))
+    await start_tracker(receiver(hook, attempts=3))
     job_id = await jobs.submit("demo")
     dead_letters = DeadLetters(bus)
 
@@ -267,24 +219,24 @@ async def test_undeliverable_notifications_are_dead_lettered_and_replayed(
 
 
 async def test_a_receiver_that_responds_with_410_gets_no_more_requests(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver, bus: Bus
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver, bus: Bus
 ) -> None:
     async with WebhookReceiver() as other:
         hook.answer = lambda _: 410
-        await tracker.start(receiver(hook), receiver(other, "other"))
+        tracker = await start_tracker(receiver(hook), receiver(other, "other"))
         first = await jobs.submit("first")
         await eventually(lambda: other.phases_of(first) == ["Submitted", "Queued"])
         second = await jobs.submit("second")
         await eventually(lambda: other.phases_of(second) == ["Submitted", "Queued"])
     assert [r.answer for r in hook.received] == [410]
     assert await DeadLetters(bus).list() == []
-    assert any("gets no notifications" in line for line in tracker.lines)
+    assert any("gets no notifications" in line["msg"] for line in tracker.log)
 
 
 async def test_a_receiver_gets_only_the_phases_it_subscribes_to(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
-    await tracker.start(receiver(hook, phases=["Queued", "Cancelled"], queues=["team"], namespaces=["ml"]))
+    await start_tracker(receiver(hook, phases=["Queued", "Cancelled"], queues=["team"], namespaces=["ml"]))
     await jobs.submit("other-queue", namespace="ml")
     await jobs.submit("other-namespace", queue="team")
     wanted = await jobs.submit("wanted", queue="team", namespace="ml")
@@ -294,29 +246,30 @@ async def test_a_receiver_gets_only_the_phases_it_subscribes_to(
 
 
 async def test_a_new_receiver_starts_at_the_end_of_the_stream(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
-    await tracker.start()
+    tracker = await start_tracker()
     before = await jobs.submit("before")
     await tracker.stop()
-    await tracker.start(receiver(hook))
+    await start_tracker(receiver(hook))
     await jobs.cancel(before)
     await eventually(lambda: hook.phases_of(before) == ["Cancelled"])
 
 
 async def test_repeated_kills_lose_nothing_and_keep_the_order_of_each_job(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     count, attempts = 6, 8
     ci = receiver(hook)
-    await tracker.start(ci)
+    tracker = await start_tracker(ci)
     ids = [await jobs.submit(f"demo-{number}") for number in range(count)]
     for attempt in range(1, attempts + 1):
         for job_id in ids:
             await jobs.place_and_evict(job_id, attempt)
         if attempt % 3 == 0:
-            await tracker.kill()
-            await tracker.start(ci)
+            tracker.process.kill()
+            await tracker.process.wait()
+            tracker = await start_tracker(ci)
     for job_id in ids:
         await jobs.cancel(job_id)
     expected = ["Submitted", "Queued", *["Placed", "Evicted"] * attempts, "Cancelled"]
@@ -335,34 +288,33 @@ async def test_repeated_kills_lose_nothing_and_keep_the_order_of_each_job(
 
 
 async def test_a_graceful_stop_repeats_nothing(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
     ci = receiver(hook)
-    await tracker.start(ci)
+    tracker = await start_tracker(ci)
     job_id = await jobs.submit("demo")
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued"])
     assert await tracker.stop() == 0
     await jobs.place_and_evict(job_id, 1)
-    await tracker.start(ci)
+    await start_tracker(ci)
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued", "Placed", "Evicted"])
     assert len(hook.received) == 4
 
 
 async def test_notifications_wait_for_an_unavailable_receiver(
-    tracker: TrackerProcess, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, jobs: Jobs, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
-    await tracker.start(receiver(hook, attempts=100))
+    tracker = await start_tracker(receiver(hook, attempts=100))
     await hook.leave()
     job_id = await jobs.submit("demo")
-    await eventually(lambda: any("webhook not delivered" in line for line in tracker.lines))
+    await eventually(lambda: any("webhook not delivered" in line["msg"] for line in tracker.log))
     await hook.listen()
     await eventually(lambda: hook.phases_of(job_id) == ["Submitted", "Queued"])
 
 
 async def test_an_invalid_receivers_file_stops_the_start(
-    tracker: TrackerProcess, hook: WebhookReceiver, receiver: DescribeReceiver
+    start_tracker: StartTracker, hook: WebhookReceiver, receiver: DescribeReceiver
 ) -> None:
-    with pytest.raises(StartFailed) as failure:
-        await tracker.start(receiver(hook, url="ftp://ci.example.org"))
-    assert failure.value.code == 2
-    assert "receiver ci: url must start with http:// or https://" in "".join(tracker.lines)
+    problem = "ended with 2 .*receiver ci: url must start with http:// or https://"
+    with pytest.raises(AssertionError, match=f"(?s){problem}"):
+        await start_tracker(receiver(hook, url="ftp://ci.example.org"))
