@@ -133,7 +133,7 @@ async def run(
         with tempfile.NamedTemporaryFile(dir=arena.folder) as file:
             file.write(msgspec.msgpack.encode(plan))
             file.flush()
-            with nullcontext() if played else arena.cluster.kubelets_at_rest():
+            with nullcontext() if played else arena.cluster.kwok_suspended():
                 report, costs = await _carry_out(Path(file.name), seen, expected=expected, pids=pids)
         last = max(seen.bound.values(), default=report.ended)
     partial, overcommitted = await _judge(arena, shape)

@@ -21,7 +21,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     """A program to keep running.
 
     `argv` starts with an absolute path. `env` is its whole environment. `grace_s` is the time between SIGTERM and
-    SIGKILL. After exit code `fatal_exit` it is not restarted. `kept_fds` are inherited. `niceness` is its nice value.
+    SIGKILL. After exit code `fatal_exit` it is not restarted. `inherited_fds` are inherited. `niceness` is its nice value.
     """
 
     name: str
@@ -30,7 +30,7 @@ class Program(msgspec.Struct, frozen=True, kw_only=True):
     cwd: str
     grace_s: float = 7.0
     fatal_exit: int | None = None
-    kept_fds: tuple[int, ...] = ()
+    inherited_fds: tuple[int, ...] = ()
     niceness: int = 0
 
 
@@ -43,7 +43,7 @@ class ProgramFailed(LocalError):
 
     def __init__(self, name: str, exit_code: int, last_output: str) -> None:
         super().__init__(
-            f"{name} refused to start (exit code {exit_code})" + (f":\n{last_output}" if last_output else "")
+            f"{name} cannot start (exit code {exit_code})" + (f":\n{last_output}" if last_output else "")
         )
         self.name = name
         self.exit_code = exit_code
@@ -55,8 +55,7 @@ class NotReady(LocalError):
 
     def __init__(self, names: list[str], seconds: float) -> None:
         super().__init__(
-            f"not ready within {seconds:g} s: {', '.join(names)}; see the log above or `muster.log` in the data directory "
-            "says why"
+            f"not ready within {seconds:g} s: {', '.join(names)}; see the log above, or `muster.log` in the data directory"
         )
         self.names = names
 
@@ -70,14 +69,14 @@ class Backoff:
         forgiven_s: the uptime after which the delay is `first_s` again.
     """
 
-    def __init__(self, *, first_s: float = 0.2, longest_s: float = 10.0, forgiven_s: float = 30.0) -> None:
+    def __init__(self, *, first_s: float = 0.2, longest_s: float = 10.0, reset_after_s: float = 30.0) -> None:
         self._first_s = first_s
         self._longest_s = longest_s
-        self._forgiven_s = forgiven_s
+        self._forgiven_s = reset_after_s
         self._next_s = first_s
 
     def after(self, up_s: float) -> float:
-        """Return the delay in seconds before the next start, after an exit `up_s` seconds after the last one."""
+        """Return the delay in seconds before the next start, after an exit that came `up_s` seconds after the start."""
         if up_s >= self._forgiven_s:
             self._next_s = self._first_s
         wait_s = self._next_s
@@ -105,26 +104,26 @@ class Process:
     @classmethod
     async def start(cls, program: Program, *, on_line: Callable[[bytes], None]) -> Process:
         """Start `program`; `on_line` gets every line of its stdout and stderr."""
-        outlet, inlet = os.pipe()
+        read_fd, write_fd = os.pipe()
         try:
             popen = subprocess.Popen(  # noqa: ASYNC220 - returns once the kernel has the program, about a millisecond
                 with_pdeathsig(program.argv, niceness=program.niceness),
                 stdin=subprocess.DEVNULL,
-                stdout=inlet,
-                stderr=inlet,
+                stdout=write_fd,
+                stderr=write_fd,
                 env=dict(program.env),
                 cwd=program.cwd,
                 process_group=0,
-                pass_fds=program.kept_fds,
+                pass_fds=program.inherited_fds,
             )
         except BaseException:
-            os.close(outlet)
+            os.close(read_fd)
             raise
         finally:
-            os.close(inlet)
+            os.close(write_fd)
         reader = asyncio.StreamReader()
         transport, _ = await asyncio.get_running_loop().connect_read_pipe(
-            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(outlet, "rb", buffering=0)
+            lambda: asyncio.StreamReaderProtocol(reader), os.fdopen(read_fd, "rb", buffering=0)
         )
 
         async def output() -> None:
@@ -348,7 +347,7 @@ class Supervisor:
         self._backoff = backoff
         self._children: dict[str, SupervisedProgram] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
-        self._given_up: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._first_failure: asyncio.Future[None] = asyncio.get_running_loop().create_future()
 
     @property
     def children(self) -> dict[str, SupervisedProgram]:
@@ -369,7 +368,7 @@ class Supervisor:
         )
         self._children[program.name] = child
         task = asyncio.create_task(child.keep(), name=program.name)
-        task.add_done_callback(self._note_end)
+        task.add_done_callback(self._record_failure)
         self._tasks[program.name] = task
         return child
 
@@ -384,10 +383,10 @@ class Supervisor:
         everyone = asyncio.gather(*(child.ready.wait() for child in wanted))
         try:
             await asyncio.wait(
-                {everyone, self._given_up}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
+                {everyone, self._first_failure}, timeout=timeout_s, return_when=asyncio.FIRST_COMPLETED
             )
-            if self._given_up.done():
-                self._given_up.result()
+            if self._first_failure.done():
+                self._first_failure.result()
             if not everyone.done():
                 missing = [child.name for child in wanted if not child.ready.is_set()]
                 raise NotReady(missing, timeout_s)
@@ -401,7 +400,7 @@ class Supervisor:
         Raises:
             ProgramFailed: the program and its last output.
         """
-        await asyncio.shield(self._given_up)
+        await asyncio.shield(self._first_failure)
 
     async def stop(self, names: Iterable[str]) -> None:
         """Stop these programs together and wait for their exits."""
@@ -417,9 +416,9 @@ class Supervisor:
         for child in self._children.values():
             child.kill_now()
 
-    def _note_end(self, task: asyncio.Task[None]) -> None:
+    def _record_failure(self, task: asyncio.Task[None]) -> None:
         if task.cancelled():
             return
         failure = task.exception()
-        if failure is not None and not self._given_up.done():
-            self._given_up.set_exception(failure)
+        if failure is not None and not self._first_failure.done():
+            self._first_failure.set_exception(failure)

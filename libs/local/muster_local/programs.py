@@ -158,7 +158,7 @@ class SystemPrograms:
             env={"HOME": root},
             cwd=root,
             grace_s=_BROKER_GRACE_S,
-            kept_fds=(lock,),
+            inherited_fds=(lock,),
         )
 
     def service(self, name: str) -> Program:

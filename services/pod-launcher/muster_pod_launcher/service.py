@@ -33,8 +33,8 @@ from muster_events.view import JobsView
 from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.observers import ReplicaMetrics, ReplicaSpanRecorder, register_replica_gauge
 from muster_pod_launcher.progress import ProgressReports
-from muster_pod_launcher.queries import ReplicaServicer
 from muster_pod_launcher.reconciler import JobReconciler
+from muster_pod_launcher.replica_access import ReplicaServicer
 from muster_pod_launcher.runtimes import make_runtime, now
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.work_queue import JobWorkQueue

@@ -10,7 +10,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from muster_local import local_address
-from muster_testing.cluster.program import TiedProgram, free_port
+from muster_testing.cluster.program import ChildProgram, free_port
 
 
 class RestartingLauncher:
@@ -33,7 +33,7 @@ class RestartingLauncher:
         }
         environment = {**os.environ, **{f"MUSTER_{name.upper()}": value for name, value in line.items()}}
         argv = [sys.executable, "-P", "-m", "muster_pod_launcher"]
-        self._program = TiedProgram("pod-launcher", argv, folder=folder, environment=environment)
+        self._program = ChildProgram("pod-launcher", argv, folder=folder, environment=environment)
         self.starts = 0
 
     @classmethod

@@ -21,7 +21,7 @@ from pod_history import placements_in
 
 from muster_core.models import Resources
 from muster_testing.cluster import ControlPlane
-from muster_testing.cluster.cluster import SilentNodes
+from muster_testing.cluster.cluster import UnresponsiveNodes
 from muster_testing.cluster.rest import Rest, RestError
 from muster_testing.cluster.views import Pod
 
@@ -65,7 +65,9 @@ async def test_every_gang_completes_and_no_node_is_overcommitted(tmp_path: Path)
     async with ControlPlane(tmp_path / "control-plane", node_grace_s=GRACE_S) as plane:
         nodes = await plane.add_kwok_nodes(NODES - silent_count, cpu="4", memory="32Gi", gpus=4)
         async with (
-            SilentNodes.added(plane, silent_count, cpu="4", memory="32Gi", gpus=4, folder=tmp_path) as silent,
+            UnresponsiveNodes.added(
+                plane, silent_count, cpu="4", memory="32Gi", gpus=4, folder=tmp_path
+            ) as silent,
             chaos_system_on(
                 plane, tmp_path, is_direct=True, kube_node_lost_seconds="5", log_bytes="0"
             ) as chaos,
@@ -74,7 +76,7 @@ async def test_every_gang_completes_and_no_node_is_overcommitted(tmp_path: Path)
             others = asyncio.create_task(churn_foreign_pods(chaos, nodes, rng))
             submitting = asyncio.create_task(chaos.submit(documents(rng)))
             await asyncio.sleep(3)
-            silent.fall_silent()
+            silent.stop_heartbeats()
             await disrupt_nodes(chaos, rng.sample(nodes, 2 * NODES // 30), rng)
             ids = list((await submitting).values())
             ended = await chaos.ends(ids, within_s=600)

@@ -12,7 +12,7 @@ from chaos_system import chaos_system_on, gang, phases
 from faults import Delay
 
 from muster_testing.cluster import ControlPlane
-from muster_testing.cluster.cluster import SilentNodes
+from muster_testing.cluster.cluster import UnresponsiveNodes
 
 JOBS = 9
 
@@ -42,13 +42,13 @@ async def test_jobs_complete_while_one_instance_after_another_is_killed(
 async def test_a_gang_leaves_a_node_that_stops_reporting(cluster_tools: None, tmp_path: Path) -> None:
     async with (
         ControlPlane(tmp_path / "control-plane", node_grace_s=10) as plane,
-        SilentNodes.added(plane, 1, cpu="4", memory="32Gi", folder=tmp_path) as silent,
+        UnresponsiveNodes.added(plane, 1, cpu="4", memory="32Gi", folder=tmp_path) as silent,
         chaos_system_on(plane, tmp_path, kube_node_lost_seconds="3") as chaos,
     ):
         (job_id,) = (await chaos.submit({"job": gang("job", workers=2, run_for="")})).values()
         await chaos.until_running(job_id)
         await plane.add_kwok_nodes(1, cpu="4", memory="32Gi")
-        silent.fall_silent()
+        silent.stop_heartbeats()
         again = await chaos.until_attempt(job_id, 2)
         await chaos.cancel(job_id)
         await chaos.ends([job_id])

@@ -24,7 +24,9 @@ async def main(root: str) -> None:
         ("locked", ("stubborn",), (lock,)),
     ):
         supervisor.start(
-            Program(name=name, argv=fake_service(*behaviour), env=dict(os.environ), cwd=root, kept_fds=fds)
+            Program(
+                name=name, argv=fake_service(*behaviour), env=dict(os.environ), cwd=root, inherited_fds=fds
+            )
         )
     await supervisor.wait_ready(["plain", "parent", "locked"], timeout_s=60)
     pids = [str(child.pid) for child in supervisor.children.values()]

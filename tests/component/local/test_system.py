@@ -107,7 +107,7 @@ async def test_a_service_that_refuses_its_settings_ends_the_start(
     def command(module: str) -> tuple[str, ...]:
         return fake_service("refuse") if module == "muster_scaler" else fake_command(module)
 
-    with pytest.raises(ProgramFailed, match="scaler refused to start"):
+    with pytest.raises(ProgramFailed, match="scaler cannot start"):
         async with LocalSystem(tmp_path, command=command):
             raise AssertionError("it started")
     async with LocalSystem(tmp_path, command=fake_command):

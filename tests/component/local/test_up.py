@@ -102,7 +102,7 @@ def test_a_signal_during_the_start_stops_the_started_programs(tmp_path: Path) ->
 def test_invalid_settings_of_a_service_are_shown_and_stop_the_system(tmp_path: Path) -> None:
     with muster_up(tmp_path, "refuse") as running:
         assert running.end() == 1
-    assert "refused to start (exit code 2)" in running.text
+    assert "cannot start (exit code 2)" in running.text
     assert "MUSTER_BUS_URL='x': must be a URL" in running.text
     assert read_endpoints(tmp_path / "endpoints.json") is None
 

@@ -113,7 +113,7 @@ def test_an_empty_argument_is_left_out() -> None:
         ("{{ ''.__class__ }}", Code.UNSUPPORTED, "an expression must be a name"),
         ("{{ learning_rate.__class__ }}", Code.UNSUPPORTED, "has no such element"),
         ("{% if learning_rate %}x{% endif %}", Code.UNSUPPORTED, "conditions, loops"),
-        ("{{ learning_rate }", Code.UNSUPPORTED, "no name between"),
+        ("{{ learning_rate }", Code.UNSUPPORTED, "is not closed"),
         ("{{ connections.data }}", Code.NOT_ALLOWED, "there is no parameter connections"),
     ],
 )

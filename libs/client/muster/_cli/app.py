@@ -1,4 +1,4 @@
-"""The root command: its options, its table of commands, imported when they run, and error handling."""
+"""The root command: its options, lazily imported subcommands, and error handling."""
 
 from __future__ import annotations
 
@@ -20,33 +20,33 @@ _HELP_WIDTH = 70
 class LazyCommand(NamedTuple):
     """Where a command is (``module:attribute``) and its help line."""
 
-    home: str
+    import_path: str
     help: str
 
 
 class LazyGroup(click.Group):
-    """A group of ``table``; with ``open_to_others`` also of the entry points."""
+    """A group whose commands come from ``table`` and, with ``allow_plugins``, from entry points."""
 
-    def __init__(self, *, table: Mapping[str, LazyCommand], open_to_others: bool, **settings: object) -> None:
+    def __init__(self, *, table: Mapping[str, LazyCommand], allow_plugins: bool, **settings: object) -> None:
         super().__init__(**settings)  # pyright: ignore[reportArgumentType] (click's own settings)
         self._table = table
-        self._open_to_others = open_to_others
+        self._open_to_others = allow_plugins
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return every name in table order, then the entry points."""
-        return [*self._table, *sorted(self._others())]
+        return [*self._table, *sorted(self._plugin_commands())]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
         """Import and return the command, or None."""
         if cmd_name in self._table:
-            return _loaded(self._table[cmd_name].home)
-        home = self._others().get(cmd_name)
-        return _loaded(home) if home else None
+            return _load_command(self._table[cmd_name].import_path)
+        import_path = self._plugin_commands().get(cmd_name)
+        return _load_command(import_path) if import_path else None
 
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """Return the command of the words; suggest the nearest name for a misspelt one."""
+        """Return the command that the arguments name; suggest the nearest name for a misspelt one."""
         try:
             return super().resolve_command(ctx, args)
         except click.UsageError as error:
@@ -56,13 +56,15 @@ class LazyGroup(click.Group):
             raise click.UsageError(f"{error.message} Did you mean {near[0]!r}?", ctx) from None
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """List the commands; one that cannot be imported shows that and hides no other."""
+        """List the commands; one that cannot be imported is listed with its error."""
         rows = [(name, lazy.help) for name, lazy in self._table.items()]
-        rows += [(name, _help_of(home)) for name, home in sorted(self._others().items())]
+        rows += [
+            (name, _help_of(import_path)) for name, import_path in sorted(self._plugin_commands().items())
+        ]
         with formatter.section("Commands"):
             formatter.write_dl(rows)
 
-    def _others(self) -> dict[str, str]:
+    def _plugin_commands(self) -> dict[str, str]:
         if not self._open_to_others:
             return {}
         from importlib.metadata import entry_points  # noqa: PLC0415 (slow, and seldom needed)
@@ -71,17 +73,17 @@ class LazyGroup(click.Group):
         return {point.name: point.value for point in found if point.name not in self._table}
 
 
-def _loaded(home: str) -> click.Command:
-    module, _, attribute = home.partition(":")
+def _load_command(import_path: str) -> click.Command:
+    module, _, attribute = import_path.partition(":")
     command = getattr(importlib.import_module(module), attribute)
     if not isinstance(command, click.Command):
-        raise TypeError(f"{home} is not a command")
+        raise TypeError(f"{import_path} is not a command")
     return command
 
 
-def _help_of(home: str) -> str:
+def _help_of(import_path: str) -> str:
     try:
-        return _loaded(home).get_short_help_str(_HELP_WIDTH)
+        return _load_command(import_path).get_short_help_str(_HELP_WIDTH)
     except Exception as error:
         return f"(cannot be loaded: {error})"
 
@@ -90,7 +92,9 @@ _COMMANDS = {
     "submit": LazyCommand(
         "muster._cli.commands.submit:submit", "Submit a job; --follow shows it until it has ended."
     ),
-    "validate": LazyCommand("muster._cli.commands.documents:validate", "Report every problem of documents."),
+    "validate": LazyCommand(
+        "muster._cli.commands.documents:validate", "Check documents, and report every problem."
+    ),
     "convert": LazyCommand("muster._cli.commands.documents:convert", "Write a document in another format."),
     "fields": LazyCommand("muster._cli.commands.documents:fields", "Describe the fields of a format."),
     "list": LazyCommand("muster._cli.commands.jobs:list_jobs", "List jobs, newest first."),
@@ -159,7 +163,7 @@ class RootCommand(LazyGroup):
 @click.command(
     cls=RootCommand,
     table=_COMMANDS,
-    open_to_others=True,
+    allow_plugins=True,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
     epilog=f"\b\nExit codes:\n{_CODES}",
 )

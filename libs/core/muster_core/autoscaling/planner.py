@@ -60,7 +60,7 @@ def next_check(state: PoolState, now: int, settings: ElasticSettings, *, decided
     if waiting:
         tree = transaction.index.tree
         donors = (shrinkable(record, tree, settings) for record in transaction.index.records.values())
-        times += [donor.cool_at for donor in donors if donor is not None]
+        times += [donor.cool_down_until for donor in donors if donor is not None]
     if (starves_at := next_starvation(waiting, now)) is not None:
         times.append(starves_at)
     return min((at for at in times if at > now), default=None)

@@ -14,7 +14,7 @@ from muster_core.lifecycle import MILLI
 from muster_core.models import JobRecord, Reason
 from muster_core.quantities import counted, format_demand
 from muster_core.scheduling.placement import Snapshot, node_rules_of
-from muster_core.scheduling.resizing import DonatedReplica
+from muster_core.scheduling.resizing import RemovableReplica
 
 IDLE = "Idle"
 """The code of growth into idle capacity."""
@@ -130,7 +130,7 @@ def scale_up_proposal(
 def scale_down_proposal(
     job: ResizableJob,
     before: ElasticJob,
-    replicas: Sequence[DonatedReplica],
+    replicas: Sequence[RemovableReplica],
     beneficiary: JobRecord,
     *,
     donors: int,

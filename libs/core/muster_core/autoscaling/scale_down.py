@@ -1,9 +1,11 @@
-"""Scale-down: running jobs shrink for starved jobs, only where that lets a whole gang start.
+"""Scale-down: which replicas running elastic jobs give up, so that a job that has waited too long can start.
 
-A bundle is the smallest set of replicas whose removal lets one more replica of the waiting gang fit on a node. Bundles are
-taken in policy order until the whole gang fits; replicas that the gang does not need are then returned.
+A waiting job is starved once it has waited longer than its queue allows. It is then a beneficiary: other jobs, its donors,
+shrink for it, but only if its whole gang can start afterwards.
 
-The beneficiaries are waiting jobs: others may shrink for the starved ones, and growth must not delay the first.
+The search is greedy. A bundle is a minimal set of replicas on one node whose removal lets one more replica of the gang fit
+there. Bundles are removed in the order of the policy until the gang fits; then every replica that the gang does not need
+is put back.
 """
 
 from __future__ import annotations
@@ -41,7 +43,7 @@ from muster_core.scheduling.queues import (
     minimum_gang,
 )
 from muster_core.scheduling.reservations import Reservations
-from muster_core.scheduling.resizing import BeneficiaryFit, DonatedReplica, terminating_released
+from muster_core.scheduling.resizing import BeneficiaryFit, RemovableReplica, terminating_released
 from muster_core.scheduling.state import Transaction
 
 _US = 1_000_000
@@ -60,7 +62,7 @@ class WaitingJob(NamedTuple):
 def waiting_jobs(transaction: Transaction) -> dict[str, list[WaitingJob]]:
     """Return by queue the jobs that wait only for capacity that the empty pool has, in queue order.
 
-    Of a scheduling class only the first few jobs are returned, of a strict queue only the first job.
+    At most ``_JOBS_OF_A_CLASS`` jobs of a scheduling class are returned, and only the first of a STRICT_FIFO queue.
     """
     waiting: dict[str, list[WaitingJob]] = {}
     for scheduling_class in transaction.index.classes:
@@ -83,13 +85,13 @@ def waiting_jobs(transaction: Transaction) -> dict[str, list[WaitingJob]]:
 
 
 def starved_jobs(waiting: dict[str, list[WaitingJob]], now: int) -> list[WaitingJob]:
-    """Return the starved jobs: the queue with the longest wait first, then queue order."""
+    """Return the starved jobs: first those of the queue whose first job starved earliest, then in queue order."""
     queues = sorted(waiting.values(), key=lambda jobs: (jobs[0].starves_at, jobs[0].key))
     return [job for jobs in queues for job in jobs if job.starves_at <= now]
 
 
 def blocks_scale_up(waiting: dict[str, list[WaitingJob]], now: int) -> bool:
-    """Return whether the first job of a queue is not starved yet: it may still start on what growth would take."""
+    """Return whether the first job of a queue is not starved yet: it may still start on capacity that a scale-up would use."""
     return any(jobs[0].starves_at > now for jobs in waiting.values())
 
 
@@ -103,7 +105,7 @@ def next_starvation(waiting: dict[str, list[WaitingJob]], now: int) -> int | Non
 _MAX_BENEFICIARIES = 8
 """For how many jobs one plan frees capacity."""
 
-Bundle = tuple[DonatedReplica, ...]
+Bundle = tuple[RemovableReplica, ...]
 
 
 class Donor:
@@ -111,17 +113,17 @@ class Donor:
 
     Attributes:
         job: The job, its role and settings.
-        before: The job before it loses anything.
-        replicas: The replicas that it could lose, by node in the order of removal: on nodes without its parameter
+        before: The job before any replica is removed.
+        replicas: The replicas that could be removed, by node in the order of removal: on nodes without its parameter
             servers first, then the highest index.
     """
 
     def __init__(
-        self, job: ResizableJob, candidates: list[DonatedReplica], policy: Policy, transaction: Transaction
+        self, job: ResizableJob, candidates: list[RemovableReplica], policy: Policy, transaction: Transaction
     ) -> None:
         self.job = job
         self.before = elastic_job(job, transaction.index)
-        self.replicas: dict[str, list[DonatedReplica]] = {}
+        self.replicas: dict[str, list[RemovableReplica]] = {}
         gang = job.record.gang()
         self._server_nodes = {one.node for one in gang if is_anchor(one.role) and not one.ended}
         self._candidates = sorted(candidates, key=self._order)
@@ -130,10 +132,10 @@ class Donor:
 
     @property
     def spare(self) -> int:
-        """Return how many replicas it could still lose."""
+        """Return how many more replicas can be removed."""
         return self._after.spare
 
-    def rank(self, replica: DonatedReplica) -> tuple[Rank, bool, int]:
+    def rank(self, replica: RemovableReplica) -> tuple[Rank, bool, int]:
         """Return the rank of a replica; lower goes first."""
         if self._rank is None:
             self._rank = self._policy.scale_down_rank(self._after)
@@ -145,13 +147,13 @@ class Donor:
         self._rank = None
 
     def reset(self) -> None:
-        """Undo all losses."""
+        """Put all removed replicas back."""
         self._after, self._rank = self.before, None
         self.replicas.clear()
         for one in self._candidates:
             self.replicas.setdefault(one.allocation.node, []).append(one)
 
-    def _order(self, replica: DonatedReplica) -> tuple[bool, int]:
+    def _order(self, replica: RemovableReplica) -> tuple[bool, int]:
         return (replica.allocation.node in self._server_nodes, -replica.ref.index)
 
 
@@ -168,7 +170,7 @@ class Donors:
         tree = transaction.index.tree
         for job_id, record in transaction.index.records.items():
             job = shrinkable(record, tree, settings)
-            if job is None or job_id in transaction.decided or job.cool_at > transaction.now:
+            if job is None or job_id in transaction.decided or job.cool_down_until > transaction.now:
                 continue
             candidates = _candidates(job, transaction)
             if candidates:
@@ -206,9 +208,9 @@ class DonorSearch:
         self._donors = donors
         self._requests = _replicas_by_request(fit.gang)
         self._bundles: dict[tuple[str, ReplicaRequest], Bundle] = {}
-        self._released: list[DonatedReplica] = []
+        self._released: list[RemovableReplica] = []
 
-    def run(self) -> tuple[list[DonatedReplica], Placement] | None:
+    def run(self) -> tuple[list[RemovableReplica], Placement] | None:
         """Find the replicas to remove; donors are reset afterwards.
 
         Returns:
@@ -223,7 +225,7 @@ class DonorSearch:
             for job_id in {one.record.job_id for one in self._released}:
                 self._donors.by_job[job_id].reset()
 
-    def _search(self) -> tuple[list[DonatedReplica], Placement] | None:
+    def _search(self) -> tuple[list[RemovableReplica], Placement] | None:
         while True:
             lacking = [request for request, number in self._requests.items() if self._fits(request) < number]
             placement = None if lacking else self._fit.find()
@@ -239,7 +241,7 @@ class DonorSearch:
                     self._release(replica)
 
     def _exclude_guaranteed(self, bundle: Bundle) -> bool:
-        """Exclude donors whose queues are within their guarantee by now; return whether ``bundle`` contained any."""
+        """Exclude donors whose queues have meanwhile shrunk to their guarantee; return whether ``bundle`` contained any."""
         jobs = {replica.record.job_id for replica in bundle}
         guaranteed = [job_id for job_id in jobs if not self._donors.may_shrink(job_id)]
         for job_id in guaranteed:
@@ -259,7 +261,7 @@ class DonorSearch:
     def _fits(self, request: ReplicaRequest) -> int:
         return Candidates(self._transaction.snapshot, [request]).fit_index(request).total
 
-    def _release(self, replica: DonatedReplica) -> None:
+    def _release(self, replica: RemovableReplica) -> None:
         self._fit.release(replica)
         self._released.append(replica)
         donor, node = self._donors.by_job[replica.record.job_id], replica.allocation.node
@@ -269,7 +271,7 @@ class DonorSearch:
             self._bundles.pop((node, request), None)
 
     def _best_bundle(self, requests: Iterable[ReplicaRequest]) -> Bundle | None:
-        """Return the bundle whose first donor ranks first; the smallest among equals."""
+        """Return the bundle whose first donor ranks first; of equals the one with the fewest replicas."""
         best: tuple[object, ...] | None = None
         chosen: Bundle | None = None
         for request in requests:
@@ -277,24 +279,24 @@ class DonorSearch:
                 bundle = self._bundle(node, request)
                 if not bundle:
                     continue
-                loss, near, index = self._donors.by_job[bundle[0].record.job_id].rank(bundle[0])
-                key = (loss, len(bundle), near, index, node)
+                job_rank, on_server_node, index = self._donors.by_job[bundle[0].record.job_id].rank(bundle[0])
+                key = (job_rank, len(bundle), on_server_node, index, node)
                 if best is None or key < best:
                     best, chosen = key, bundle
         return chosen
 
     def _bundle(self, node: str, request: ReplicaRequest) -> Bundle:
         known = self._bundles.get((node, request))
-        if known is None or not self._is_affordable(known):
+        if known is None or not self._within_spare(known):
             known = self._bundles[(node, request)] = self._smallest_bundle(node, request)
         return known
 
-    def _is_affordable(self, bundle: Bundle) -> bool:
-        losses = Counter(replica.record.job_id for replica in bundle)
-        return all(self._donors.by_job[job_id].spare >= loss for job_id, loss in losses.items())
+    def _within_spare(self, bundle: Bundle) -> bool:
+        removed = Counter(replica.record.job_id for replica in bundle)
+        return all(self._donors.by_job[job_id].spare >= count for job_id, count in removed.items())
 
     def _smallest_bundle(self, node: str, request: ReplicaRequest) -> Bundle:
-        """Return the smallest bundle on ``node`` that lets one more of ``request`` fit; empty if none does."""
+        """Return a minimal bundle on ``node`` that lets one more of ``request`` fit; empty if none does."""
         snapshot = self._transaction.snapshot
         if snapshot.class_of(node) is None or node not in snapshot.filter(request.rules).feasible:
             return ()
@@ -302,7 +304,7 @@ class DonorSearch:
         enough = fit_count(snapshot.free_capacity(node), need, 1 << 30) + 1
         mark = snapshot.checkpoint()
         try:
-            released: list[DonatedReplica] = []
+            released: list[RemovableReplica] = []
             for replica in self._removable(node):
                 snapshot.release(replica.key)
                 released.append(replica)
@@ -310,7 +312,7 @@ class DonorSearch:
                     break
             else:
                 return ()
-            needed: list[DonatedReplica] = []
+            needed: list[RemovableReplica] = []
             for replica in reversed(released):
                 snapshot.allocate(replica.key, replica.allocation)
                 if fit_count(snapshot.free_capacity(node), need, enough) < enough:
@@ -320,10 +322,10 @@ class DonorSearch:
         finally:
             snapshot.rollback(mark)
 
-    def _removable(self, node: str) -> list[DonatedReplica]:
+    def _removable(self, node: str) -> list[RemovableReplica]:
         """Return the removable replicas on ``node`` in policy order."""
         waiting = [(donor, list(donor.replicas.get(node, ()))) for donor in self._donors.on_node[node]]
-        removed: list[tuple[Donor, DonatedReplica]] = []
+        removed: list[tuple[Donor, RemovableReplica]] = []
         while ready := [(donor, replicas) for donor, replicas in waiting if replicas and donor.spare > 0]:
             donor, replicas = min(ready, key=lambda one: one[0].rank(one[1][0]))
             donor.resize(-1)
@@ -350,8 +352,8 @@ class ScaleDownPlanner:
         self._reservations = reservations
         self._settings = settings
         self._donors: dict[tuple[str, str], Donors] = {}
-        self._hopeless: set[SchedulingClass] = set()
-        self._beneficiaries: list[tuple[WaitingJob, list[DonatedReplica]]] = []
+        self._unplaceable: set[SchedulingClass] = set()
+        self._beneficiaries: list[tuple[WaitingJob, list[RemovableReplica]]] = []
 
     def run(self, starved: list[WaitingJob]) -> None:
         """Plan for the ``starved`` jobs in their order."""
@@ -360,7 +362,7 @@ class ScaleDownPlanner:
             for job in starved:
                 if len(self._beneficiaries) == _MAX_BENEFICIARIES:
                     break
-                if job.scheduling_class in self._hopeless:
+                if job.scheduling_class in self._unplaceable:
                     continue
                 fit = BeneficiaryFit(self._transaction, self._reservations, job.record.job_id)
                 fits = fit.find() is not None
@@ -370,20 +372,20 @@ class ScaleDownPlanner:
                     continue
                 self.awaits_terminating = True
                 if job.record.job_id not in reserved:
-                    # The scheduler checks proposals without regard to this job: later ones would count on its capacity.
+                    # The scheduler does not consider this job when it checks proposals, so proposals for later jobs could use its capacity.
                     break
         while len(self._beneficiaries) > 1 and not self._start_together():
             job, _ = self._beneficiaries.pop()
             self.proposals = [one for one in self.proposals if one.event.beneficiary != job.record.job_id]
 
     def _find_donors(self, job: WaitingJob, fit: BeneficiaryFit) -> None:
-        """Propose to shrink donors for a job, and allocate it; if it would not start, give up its scheduling class."""
+        """Propose to shrink donors for a job, and allocate it; if it would not start, skip its scheduling class in this plan."""
         policy = self._policy_for(job)
         donors = self._donors_for(fit.key.queue, policy) if policy is not None else None
         result = DonorSearch(self._transaction, fit, donors).run() if donors is not None else None
         self._reservations.lift_all()
         if policy is None or donors is None or result is None:
-            self._hopeless.add(job.scheduling_class)
+            self._unplaceable.add(job.scheduling_class)
             return
         replicas, placement = result
         self._beneficiaries.append((job, replicas))
@@ -392,7 +394,7 @@ class ScaleDownPlanner:
         self._reservations.remove(job.record.job_id)
 
     def _start_together(self) -> bool:
-        """Return whether the scheduler can place all beneficiaries, by their wait, once all donors have shrunk."""
+        """Return whether the scheduler can place all beneficiaries, the longest-waiting first, once all donors have shrunk."""
         with terminating_released(self._transaction, self._reservations):
             for _, replicas in self._beneficiaries:
                 for one in replicas:
@@ -425,9 +427,9 @@ class ScaleDownPlanner:
         return POLICIES.get(name)
 
     def _propose(
-        self, job: WaitingJob, replicas: list[DonatedReplica], donors: Donors, policy: Policy
+        self, job: WaitingJob, replicas: list[RemovableReplica], donors: Donors, policy: Policy
     ) -> None:
-        by_donor: dict[str, list[DonatedReplica]] = defaultdict(list)
+        by_donor: dict[str, list[RemovableReplica]] = defaultdict(list)
         for replica in replicas:
             by_donor[replica.record.job_id].append(replica)
         for job_id, removed in sorted(by_donor.items()):
@@ -445,21 +447,21 @@ class ScaleDownPlanner:
             )
 
 
-def _candidates(job: ResizableJob, transaction: Transaction) -> list[DonatedReplica]:
-    """Return the replicas that a job could lose: all of its role but index 0, with their allocations."""
+def _candidates(job: ResizableJob, transaction: Transaction) -> list[RemovableReplica]:
+    """Return the replicas of a job that could be removed: all of its role but index 0, with their allocations."""
     record = job.record
     allocations = transaction.index.allocations.get(record.job_id, {})
-    candidates: list[DonatedReplica] = []
+    candidates: list[RemovableReplica] = []
     for member in record.gang():
         key = (record.job_id, record.attempt, member.role, member.index)
         if member.role == job.role.name and member.index and key in allocations:
             ref = ReplicaRef(role=member.role, index=member.index)
-            candidates.append(DonatedReplica(record, ref, key, allocations[key]))
+            candidates.append(RemovableReplica(record, ref, key, allocations[key]))
     return candidates
 
 
 def _replicas_by_request(gang: Gang) -> dict[ReplicaRequest, int]:
-    """Return how many replicas of each slot the gang has."""
+    """Return how many replicas of each request the gang has."""
     numbers = Counter[ReplicaRequest]()
     for role in gang.roles:
         overrides = [request for index, request in role.overrides if index < role.replicas]

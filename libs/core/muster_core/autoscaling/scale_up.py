@@ -98,7 +98,7 @@ def growable_jobs(transaction: Transaction, settings: ElasticSettings) -> list[R
 def grows_at(job: ResizableJob, decided_at: int) -> int:
     """Return when (µs) a job may grow if nothing else happens."""
     idle_at = decided_at + job.settings.idle_period_us if decided_at else 0
-    return max(idle_at, job.cool_at)
+    return max(idle_at, job.cool_down_until)
 
 
 def next_node_allowed(job: ResizableJob, now: int) -> int | None:

@@ -77,12 +77,12 @@ def job_settings(record: JobRecord, tree: QueueTree, settings: ElasticSettings) 
 
 
 class ResizableJob(NamedTuple):
-    """A job that may be resized from ``cool_at`` (µs) on, in its elastic ``role``."""
+    """A job that may be resized from ``cool_down_until`` (µs) on, in its elastic ``role``."""
 
     record: JobRecord
     role: Role
     settings: EffectiveSettings
-    cool_at: int
+    cool_down_until: int
 
 
 def growable(record: JobRecord, tree: QueueTree, settings: ElasticSettings) -> ResizableJob | None:
@@ -118,6 +118,8 @@ def _resizable(
             continue
         if (role.max - size_of(record, role.name) if up else spare_replicas(record, role)) > 0:
             effective = job_settings(record, tree, settings)
-            cool_at = record.resized_at + effective.cool_down_us if record.resized_at else 0
-            return None if effective.policy == NONE else ResizableJob(record, role, effective, cool_at)
+            cool_down_until = record.resized_at + effective.cool_down_us if record.resized_at else 0
+            return (
+                None if effective.policy == NONE else ResizableJob(record, role, effective, cool_down_until)
+            )
     return None

@@ -339,7 +339,7 @@ def _is_valid_scale_down(record: JobRecord, proposal: ScaleProposed) -> bool:
     )
 
 
-class DonatedReplica(NamedTuple):
+class RemovableReplica(NamedTuple):
     """A replica that a donor could lose, with its allocation."""
 
     record: JobRecord
@@ -369,24 +369,24 @@ class BeneficiaryFit:
             return None
         return find_placement(self.gang, self._transaction.snapshot)
 
-    def release(self, one: DonatedReplica) -> None:
+    def release(self, one: RemovableReplica) -> None:
         """Release a donated replica."""
         self._transaction.release(one.record, ((one.key, one.allocation),))
 
-    def restore(self, one: DonatedReplica) -> None:
+    def restore(self, one: RemovableReplica) -> None:
         """Allocate a released replica again."""
         self._transaction.add_allocations(one.record, ((one.key, one.allocation),))
 
     def minimised(
-        self, released: Sequence[DonatedReplica], placement: Placement
-    ) -> tuple[list[DonatedReplica], Placement]:
+        self, released: Sequence[RemovableReplica], placement: Placement
+    ) -> tuple[list[RemovableReplica], Placement]:
         """Return which of ``released`` the gang needs, and where it goes then; the others get their allocation back.
 
         Args:
             released: Replicas that are released; those released last are tried first.
             placement: Where the gang fits without all of them.
         """
-        needed: list[DonatedReplica] = []
+        needed: list[RemovableReplica] = []
         for one in reversed(released):
             self._reservations.lift_all()
             self.restore(one)
@@ -463,7 +463,7 @@ def required_donations(
 
 def _donated_replicas(
     record: JobRecord, proposal: ScaleProposed, transaction: Transaction
-) -> list[DonatedReplica]:
+) -> list[RemovableReplica]:
     allocations = transaction.index.allocations.get(record.job_id, {})
     keys = [(ref, (record.job_id, record.attempt, ref.role, ref.index)) for ref in proposal.removed]
-    return [DonatedReplica(record, ref, key, allocations[key]) for ref, key in keys if key in allocations]
+    return [RemovableReplica(record, ref, key, allocations[key]) for ref, key in keys if key in allocations]

@@ -1,4 +1,4 @@
-"""Writing jobs as Kubeflow's kinds: one writer for all, with a ``KubeflowTarget`` for what differs between them."""
+"""Export of jobs to Kubeflow's kinds: one writer for all, with a ``KubeflowTarget`` for what differs between them."""
 
 from __future__ import annotations
 
@@ -46,21 +46,25 @@ _EVALUATOR = "evaluator"
 
 @dataclass(frozen=True, kw_only=True)
 class KubeflowTarget:
-    """How a kind is written.
+    """How a job is exported to one kind.
 
-    ``frameworks`` can be written as the kind; ``expressible`` are the details that it expresses besides those of all kinds. ``write_own``
-    writes the fields that no other kind has, given whether worker bounds are written. ``write_bounds`` writes worker bounds; a kind without
-    it has a fixed size. ``wants_bounds``: whether a job of fixed size needs bounds too. ``flat``: with bounds, the run policy is directly
-    under ``spec``. ``gpu_shares``: whether the kind can request a share of a GPU.
+    Attributes:
+        frameworks: What can be exported to the kind.
+        expressible: The details that it expresses besides those of all kinds.
+        write_kind_fields: Writes the fields that no other kind has, given whether worker bounds are written.
+        write_bounds: Writes worker bounds; a kind without it has a fixed size.
+        needs_bounds: Whether a job of fixed size needs bounds too.
+        run_policy_inline: With bounds, the run policy is directly under ``spec``.
+        gpu_shares: Whether the kind can request a share of a GPU.
     """
 
     kind: KubeflowKind
     frameworks: tuple[Framework, ...]
     expressible: frozenset[str] = frozenset()
-    write_own: Callable[[Job, bool, LossReport], JsonObject] | None = None
+    write_kind_fields: Callable[[Job, bool, LossReport], JsonObject] | None = None
     write_bounds: Callable[[Job, Role], JsonObject] | None = None
-    wants_bounds: Callable[[Job], bool] = field(default=lambda job: False)
-    flat: bool = False
+    needs_bounds: Callable[[Job], bool] = field(default=lambda job: False)
+    run_policy_inline: bool = False
     gpu_shares: bool = False
 
 
@@ -79,11 +83,11 @@ def write_kubeflow(target: KubeflowTarget, job: Job, losses: LossReport) -> Json
     main = main_container_of(target.kind.framework, annotations, required=True)
     counts = _counts(target, job, losses)
     policy = _run_policy(job, counts.min_available)
-    spec: JsonObject = policy if target.flat and counts.bounded else {"runPolicy": policy}
+    spec: JsonObject = policy if target.run_policy_inline and counts.bounded else {"runPolicy": policy}
     if counts.bounded and target.write_bounds:
         spec |= target.write_bounds(job, counts.bounded)
-    if target.write_own:
-        spec |= target.write_own(job, counts.bounded is not None, losses)
+    if target.write_kind_fields:
+        spec |= target.write_kind_fields(job, counts.bounded is not None, losses)
     types = {one.lower(): one for one in target.kind.types}
     spec[target.kind.replica_specs.key] = {
         types.get(role.name, role.name): _replica_spec(role, types, main, losses)
@@ -124,7 +128,7 @@ def _counts(target: KubeflowTarget, job: Job, losses: LossReport) -> _Counts:
     if worker is None or worker.max == 0:
         return _Counts(min_available=minimum)
     others = sum(role.replicas for role in job.roles if role.name != WORKER)
-    fixed = worker.max == worker.replicas and not target.wants_bounds(job)
+    fixed = worker.max == worker.replicas and not target.needs_bounds(job)
     if fixed and worker.min == _worker_min(target, worker, others, minimum):
         return _Counts(min_available=minimum)
     if fixed and minimum is None and worker.min == _worker_min(target, worker, others, others + worker.min):
@@ -282,36 +286,36 @@ KUBEFLOW_TARGETS = (
         expressible=frozenset(
             {"spec.run.successPolicy", "spec.options.sparseCluster", "spec.options.evaluatorInCluster"}
         ),
-        write_own=_write_tfjob,
+        write_kind_fields=_write_tfjob,
         write_bounds=_tfjob_bounds,
-        wants_bounds=_excludes_evaluator,
-        flat=True,
+        needs_bounds=_excludes_evaluator,
+        run_policy_inline=True,
         gpu_shares=True,
     ),
     KubeflowTarget(
         kind=PYTORCHJOB,
         frameworks=(Framework.PYTORCH,),
         expressible=frozenset({"spec.options.processes", _RENDEZVOUS}),
-        write_own=_write_pytorchjob,
+        write_kind_fields=_write_pytorchjob,
         write_bounds=_pytorchjob_bounds,
-        wants_bounds=_has_rendezvous,
+        needs_bounds=_has_rendezvous,
     ),
     KubeflowTarget(
         kind=MPIJOB,
         frameworks=(Framework.MPI, Framework.HOROVOD),
         expressible=frozenset({"spec.options.processes"}),
-        write_own=_write_mpijob,
+        write_kind_fields=_write_mpijob,
     ),
     KubeflowTarget(kind=XGBOOSTJOB, frameworks=(Framework.XGBOOST,)),
     KubeflowTarget(
         kind=PADDLEJOB,
         frameworks=(Framework.PADDLE,),
         expressible=frozenset({_RENDEZVOUS}),
-        write_own=_write_paddlejob,
+        write_kind_fields=_write_paddlejob,
         write_bounds=_paddlejob_bounds,
-        wants_bounds=_has_rendezvous,
+        needs_bounds=_has_rendezvous,
     ),
     KubeflowTarget(kind=JAXJOB, frameworks=(Framework.JAX,)),
-    KubeflowTarget(kind=MXJOB, frameworks=(Framework.MXNET,), write_own=_write_mxjob),
+    KubeflowTarget(kind=MXJOB, frameworks=(Framework.MXNET,), write_kind_fields=_write_mxjob),
 )
 """The kinds that jobs can be written as."""

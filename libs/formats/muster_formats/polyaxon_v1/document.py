@@ -19,7 +19,7 @@ from muster_formats.field_types import FieldType, String
 from muster_formats.locations import FieldLocations, JobField
 from muster_formats.names import DNS_1035, DNS_1123, QUEUE
 from muster_formats.nodes import YamlEntry, YamlNode
-from muster_formats.polyaxon_v1.expressions import ExpressionNames, has_expression
+from muster_formats.polyaxon_v1.expressions import ExpressionResolver, has_expression
 from muster_formats.polyaxon_v1.fields import (
     NAME,
     VERSION,
@@ -147,7 +147,7 @@ class Compiled:
     operation: Section | None
     component: Section
     moved: RelocatedProblems
-    names: ExpressionNames = field(default_factory=lambda: ExpressionNames(values={}, known={}))
+    names: ExpressionResolver = field(default_factory=lambda: ExpressionResolver(values={}, known={}))
 
     def with_names(self, given: ReceivedParams, known: Mapping[str, str]) -> Compiled:
         """Return a copy with these names expanded."""
@@ -155,7 +155,7 @@ class Compiled:
             operation=self.operation,
             component=self.component,
             moved=self.moved,
-            names=ExpressionNames(values=given.values, known=known),
+            names=ExpressionResolver(values=given.values, known=known),
         )
 
     def at(self, wanted: Field[object] | str) -> Cursor | None:

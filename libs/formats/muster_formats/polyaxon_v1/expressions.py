@@ -23,12 +23,20 @@ _STATEMENT = re.compile(r"\{[%#][^{}]*\}?")
 _PATH = re.compile(r"[A-Za-z_][\w-]*(?:\.[\w-]+|\[[0-9]+\]|\[(?:'[^']*'|\"[^\"]*\")\])*", re.ASCII)
 _STEP = re.compile(r"\.?([\w-]+)|\[([0-9]+)\]|\[(?:'([^']*)'|\"([^\"]*)\")\]", re.ASCII)
 _SCOPES = frozenset({"params", "inputs", "outputs", "io"})
-_WORDS = frozenset({"command", "args"})
-_TEXTS = _WORDS | {"value", "image", "workingDir", "labels", "annotations", "nodeSelector", "rayStartParams"}
+_COMMAND_KEYS = frozenset({"command", "args"})
+_STRING_KEYS = _COMMAND_KEYS | {
+    "value",
+    "image",
+    "workingDir",
+    "labels",
+    "annotations",
+    "nodeSelector",
+    "rayStartParams",
+}
 
 _ARTIFACTS = "Muster has no artifact store; write the path of a volume, or of a folder that all nodes share"
 _PROJECTS = "Muster has no projects or owners"
-_UNKNOWN = {
+_UNSUPPORTED_GLOBALS = {
     "artifacts_path": _ARTIFACTS,
     "run_artifacts_path": _ARTIFACTS,
     "run_outputs_path": _ARTIFACTS,
@@ -55,7 +63,7 @@ _UNKNOWN = {
     "is_independent": "dependencies between runs belong to an experiment manager",
     "base": _ARTIFACTS,
 }
-_VARIABLES = {"uuid": "MUSTER_JOB_ID"}
+_RUNTIME_GLOBALS = {"uuid": "MUSTER_JOB_ID"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,15 +98,15 @@ def has_expression(text: str) -> bool:
 
 
 @dataclass
-class ExpressionNames:
+class ExpressionResolver:
     """The known names: ``values`` of parameters, ``known`` globals, and the ports of a service."""
 
     values: Mapping[str, Value]
     known: Mapping[str, str]
     ports: tuple[int, ...] = ()
-    written: int = 0
+    _characters_written: int = 0
     nodes: int = 0
-    _warned: bool = field(default=False)
+    _size_reported: bool = field(default=False)
 
     def resolve(
         self, node: YamlNode, path: str, problems: Problems, *, key: str = "", inside: str = ""
@@ -106,7 +114,7 @@ class ExpressionNames:
         """Return a copy of ``node`` with its expressions expanded. ``key`` is its own key, ``inside`` the key of an
         enclosing section of texts.
         """
-        place = inside or (key if key in _TEXTS else "")
+        place = inside or (key if key in _STRING_KEYS else "")
         match node.value:
             case dict():
                 entries = {
@@ -125,7 +133,7 @@ class ExpressionNames:
                     self.resolve(inner, f"{path}[{index}]", problems, inside=place)
                     for index, inner in enumerate(node.value)
                 ]
-                if place in _WORDS:
+                if place in _COMMAND_KEYS:
                     # An argument that expands to nothing, such as an unset flag, is dropped.
                     read = [
                         new
@@ -136,7 +144,9 @@ class ExpressionNames:
             case str() if has_expression(node.value):
                 location = SourceLocation(path=path, line=node.line, column=node.column)
                 return self._replace(
-                    node, _ExpressionContext(location, problems, words=place in _WORDS), texts=bool(place)
+                    node,
+                    _ExpressionContext(location, problems, words=place in _COMMAND_KEYS),
+                    texts=bool(place),
                 )
             case _:
                 return node
@@ -163,7 +173,7 @@ class ExpressionNames:
             end = expression.end()
         parts.append(text[end:])
         if (opened := next((part for part in parts[::2] if "{{" in part), None)) is not None:
-            place.refuse(opened[opened.index("{{") :], "there is no name between {{ and }}", "")
+            place.refuse(opened[opened.index("{{") :], "{{ is not closed, or there is no name in it", "")
             return node
         replaced = "".join(parts)
         return self._counted(YamlNode(replaced, node.line, node.column, replaced), node, place)
@@ -172,11 +182,11 @@ class ExpressionNames:
         """Return the expanded node, or ``old`` if the expansion is too large."""
         nodes, characters = _measure(node)
         self.nodes += nodes
-        self.written += characters
-        if self.written <= MAX_CHARACTERS and self.nodes <= MAX_NODES:
+        self._characters_written += characters
+        if self._characters_written <= MAX_CHARACTERS and self.nodes <= MAX_NODES:
             return node
-        if not self._warned:
-            self._warned = True
+        if not self._size_reported:
+            self._size_reported = True
             place.problems.add(
                 Code.TOO_LARGE, place.location, "the document is too large after its parameters are expanded"
             )
@@ -191,7 +201,9 @@ class ExpressionNames:
             )
             return None
         head, *rest = steps
-        if head == "globals" or (head not in self.values and head in (*_UNKNOWN, *_VARIABLES, *self.known)):
+        if head == "globals" or (
+            head not in self.values and head in (*_UNSUPPORTED_GLOBALS, *_RUNTIME_GLOBALS, *self.known)
+        ):
             return self._global(rest if head == "globals" else steps, expression, place)
         if head == "params" and len(rest) == 2 and rest[1] in ("as_arg", "as_str") and rest[0] in self.values:
             value = self.values[rest[0]]
@@ -240,14 +252,14 @@ class ExpressionNames:
         if name == "ports" and len(steps) == 2 and (port := self._port(steps[1])):
             # On one machine each service gets its own port; on Kubernetes it is the declared one.
             return "$(MUSTER_PORT)" if place.words and steps[1] == "0" else str(port)
-        if variable := _VARIABLES.get(name):
+        if variable := _RUNTIME_GLOBALS.get(name):
             if place.words:
                 return f"$({variable})"
             place.refuse(expression, "it is unknown before the run", f"read {variable} in the program")
             return None
-        known = ", ".join(f"globals.{one}" for one in (*self.known, "ports[0]", *_VARIABLES))
-        why = _UNKNOWN.get(name) or f"known are {known}"
-        place.refuse(expression, why, "" if name in _UNKNOWN else f"write one of {known}")
+        known = ", ".join(f"globals.{one}" for one in (*self.known, "ports[0]", *_RUNTIME_GLOBALS))
+        why = _UNSUPPORTED_GLOBALS.get(name) or f"known are {known}"
+        place.refuse(expression, why, "" if name in _UNSUPPORTED_GLOBALS else f"write one of {known}")
         return None
 
     def _port(self, index: str) -> int | None:

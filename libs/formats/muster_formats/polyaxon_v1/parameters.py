@@ -10,7 +10,7 @@ from muster_core.models.problem_codes import Code
 from muster_formats.cursor import Cursor
 from muster_formats.names import VARIABLE
 from muster_formats.nodes import Json, YamlNode
-from muster_formats.polyaxon_v1.expressions import ExpressionNames, Value, has_expression, text_of
+from muster_formats.polyaxon_v1.expressions import ExpressionResolver, Value, has_expression, text_of
 from muster_formats.polyaxon_v1.fields import (
     V1ComponentFields,
     V1InputFields,
@@ -168,7 +168,7 @@ class ParamsReader:
     def _resolved(self, at: Cursor | None, values: Mapping[str, Value]) -> YamlNode:
         if at is None:
             return YamlNode(None, 0, 0)
-        names = ExpressionNames(values=values, known=self._known)
+        names = ExpressionResolver(values=values, known=self._known)
         return names.resolve(at.node, at.path, at.problems)
 
     def _undeclared(self, name: str, param: _Param, inputs: Mapping[str, _Input]) -> None:
@@ -193,7 +193,7 @@ class ParamsReader:
         if node.value is None:
             return ""
         if written and one.section.get(V1InputFields.arg_format) is not None:
-            names = ExpressionNames(values={one.name: Value(node=node, argument="")}, known={})
+            names = ExpressionResolver(values={one.name: Value(node=node, argument="")}, known={})
             return text_of(names.resolve(written.node, written.path, written.problems, inside="value"))
         if flag:
             return f"--{one.name}" if node.value not in (False, 0, "") else ""

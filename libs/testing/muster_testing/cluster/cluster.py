@@ -1,4 +1,4 @@
-"""A cluster for tests, started by them or given, and the simulated nodes that they add to it."""
+"""A cluster for tests, started by them or existing before, and the simulated nodes that they add to it."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Cluster:
     Args:
         access: The administrator's access.
         folder: The directory for what the tests start.
-        node_grace_s: After how long a node without a lease is not ready; simulated nodes renew theirs three times as often.
+        node_grace_s: After how long a node without a lease is not ready; simulated nodes renew theirs at least three times in it.
     """
 
     def __init__(self, *, access: Access, folder: Path, node_grace_s: int = NODE_GRACE_S) -> None:
@@ -72,7 +72,7 @@ class Cluster:
                 await api.create("/api/v1/namespaces", {"metadata": {"name": name}})
 
     async def delete_namespace(self, name: str) -> None:
-        """Delete a namespace, and its pods by force, so that they need no node."""
+        """Delete a namespace, and its pods by force, because no kubelet may be there to confirm their ends."""
         async with self.connect() as api:
             with suppress_status(_NOT_FOUND):
                 await api.delete(f"/api/v1/namespaces/{name}/pods", gracePeriodSeconds="0")
@@ -122,10 +122,10 @@ class Cluster:
     async def leave(self) -> None:
         """Delete the added nodes, and stop kwok."""
         await self.remove_nodes(self._added)
-        self.end_kwok()
+        self.stop_kwok()
 
     @contextmanager
-    def kubelets_at_rest(self) -> Generator[None]:
+    def kwok_suspended(self) -> Generator[None]:
         """Suspend the simulated nodes inside the context; after the grace period they are not ready."""
         kwok = self._kwok
         if kwok is not None:
@@ -136,7 +136,7 @@ class Cluster:
             if kwok is not None:
                 kwok.resume()
 
-    def end_kwok(self) -> None:
+    def stop_kwok(self) -> None:
         """Stop kwok; its nodes stay, without leases."""
         kwok, self._kwok = self._kwok, None
         if kwok is not None:
@@ -151,14 +151,14 @@ class suppress_status(suppress):  # noqa: N801 - used like the function that it 
         self._status = status
 
     def __exit__(self, kind: object, error: object, trace: object) -> bool:
-        """Whether the error is the expected one."""
+        """Return True for the expected error."""
         return isinstance(error, RestError) and error.status == self._status
 
 
 _LEASE_S = 8
 
 
-class SilentNodes:
+class UnresponsiveNodes:
     """Nodes with their own kwok, which can stop reporting like machines without power or network."""
 
     def __init__(self, *, names: list[str], kwok: Kwok) -> None:
@@ -170,7 +170,7 @@ class SilentNodes:
     async def added(
         cls, cluster: Cluster, count: int, *, cpu: str, memory: str, folder: Path, gpus: int = 0
     ) -> AsyncGenerator[Self]:
-        """Add ready nodes, which renew their leases every two seconds until ``fall_silent``; the end of the block deletes them."""
+        """Add ready nodes, which renew their leases every two seconds until ``stop_heartbeats``; the end of the block deletes them."""
         sign = f"silent-{token_hex(3)}"
         kwok = Kwok(kubeconfig=cluster.kubeconfig, folder=folder / sign, simulated=sign, lease_s=_LEASE_S)
         await kwok.start()
@@ -193,6 +193,6 @@ class SilentNodes:
             kwok.end()
             await cluster.remove_nodes(nodes)
 
-    def fall_silent(self) -> None:
+    def stop_heartbeats(self) -> None:
         """Stop renewing the leases; the pods stay as they are."""
         self._kwok.end()

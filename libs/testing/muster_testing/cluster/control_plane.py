@@ -21,7 +21,7 @@ import aiohttp
 
 from muster_testing.cluster.access import Access, read_kubeconfig, write_kubeconfig, write_tokens
 from muster_testing.cluster.cluster import NODE_GRACE_S, Cluster, suppress_status
-from muster_testing.cluster.program import TiedProgram, free_port, run_in_new_loop
+from muster_testing.cluster.program import ChildProgram, free_port, run_in_new_loop
 from muster_testing.cluster.rest import RestError
 from muster_testing.cluster.tools import require
 from muster_testing.cluster.views import Named
@@ -154,7 +154,7 @@ class ControlPlane(Cluster):
             raise
 
     def _end(self) -> None:
-        self.end_kwok()
+        self.stop_kwok()
         for program in (self._scheduler, self._controllers, self._api_server, self._etcd):
             program.end()
 
@@ -195,11 +195,11 @@ class ControlPlane(Cluster):
         settings: Mapping[str, str] = MappingProxyType({}),
         *,
         cores: Sequence[int] = (),
-    ) -> TiedProgram:
+    ) -> ChildProgram:
         environment = {"PATH": os.defpath, "HOME": str(self._folder), **settings}
         # Before its first thread, so that it counts only these CPUs.
         placed = [str(require("taskset")), "--cpu-list", ",".join(map(str, cores))] if cores else []
-        return TiedProgram(
+        return ChildProgram(
             name, [*placed, str(require(name)), *flags], folder=self._folder, environment=environment
         )
 

@@ -3,7 +3,7 @@
 A pod runs as soon as it has a node, and ends when it is deleted. Annotations change that:
 
 - ``kwok.muster.dev/run-for: 2s`` ends it after that time, with ``kwok.muster.dev/exit-code`` (default ``"0"``);
-- ``kwok.muster.dev/reject: OutOfcpu`` fails it with that reason before it runs, as a kubelet does.
+- ``kwok.muster.dev/reject: OutOfcpu`` fails it with that reason before it runs, like a kubelet that does not admit it.
 """
 
 import asyncio
@@ -14,7 +14,7 @@ from pathlib import Path
 
 import aiohttp
 
-from muster_testing.cluster.program import TiedProgram, free_port
+from muster_testing.cluster.program import ChildProgram, free_port
 from muster_testing.cluster.rest import Rest
 from muster_testing.cluster.tools import require
 from muster_testing.cluster.views import Node, Taint
@@ -31,13 +31,13 @@ _PODS_PER_NODE = 110
 
 
 class Kwok:
-    """The kwok process of the nodes whose annotation has this value; it renews their leases every quarter of ``lease_s``."""
+    """A kwok process that manages the nodes with this value of its annotation; it renews their leases every quarter of ``lease_s``."""
 
     def __init__(
         self, *, kubeconfig: Path, folder: Path, simulated: str = SIMULATED, lease_s: int = LEASE_S
     ) -> None:
         self._port = free_port()
-        self._program = TiedProgram(
+        self._program = ChildProgram(
             "kwok",
             [
                 str(require("kwok")),

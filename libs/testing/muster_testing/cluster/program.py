@@ -22,7 +22,7 @@ class ClusterProgramFailed(Exception):
     """A program did not start or ended by itself; the message ends with its last log lines."""
 
 
-class TiedProgram:
+class ChildProgram:
     """A child process that is killed with this process. Its working directory ``folder`` also has its log, ``name``."""
 
     def __init__(

@@ -31,7 +31,7 @@ _COMMANDS = {
 }
 
 
-@click.command(cls=LazyGroup, table=_COMMANDS, open_to_others=False)
+@click.command(cls=LazyGroup, table=_COMMANDS, allow_plugins=False)
 def top() -> None:
     """Show capacity and resource use."""
 

@@ -30,7 +30,7 @@ Examples:
   muster queue list -o yaml > queues.yaml"""
 
 
-@click.command(cls=LazyGroup, table=_COMMANDS, open_to_others=False, epilog=_EXAMPLES)
+@click.command(cls=LazyGroup, table=_COMMANDS, allow_plugins=False, epilog=_EXAMPLES)
 def queue() -> None:
     """Show and change queues: guarantees, limits, use and waiting jobs."""
 

@@ -1,7 +1,7 @@
 """The gang of a job, and its placement: all of it or nothing.
 
-Preferences in order: the largest size between minimum and replicas that fits; then one node for all of it, the tightest;
-else the fewest nodes, with parameter servers where most workers are.
+Preferences in order: the most replicas that fit, between the minimum and all; then a single node, by best fit; else the
+fewest nodes, with parameter servers where most workers are.
 """
 
 from __future__ import annotations
@@ -213,7 +213,7 @@ def _fits_now(gang: Gang, candidates: Candidates) -> int:
 def _sizes(gang: Gang, size: int) -> list[int]:
     """Return the roles' sizes at ``size`` replicas in total.
 
-    The role furthest above its minimum shrinks first, the last of equals.
+    The role furthest above its minimum shrinks first; of equals the later one.
     """
     sizes = [role.replicas for role in gang.roles]
     surplus = sum(sizes) - size

@@ -1,4 +1,4 @@
-"""Queries about replicas: their logs, commands in them, and connections to their ports.
+"""Access to replicas: their logs, commands in them, and connections to their ports.
 
 Commands and connections copy between the client and the replica, each direction at the pace of its reader.
 """
@@ -35,7 +35,7 @@ _POLL_S = 0.3
 
 
 class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
-    """Serves replicas of the runtime; any instance answers."""
+    """Serves logs, exec and port-forward; any instance handles any call."""
 
     def __init__(self, *, runtime: AccessibleRuntime, records: Mapping[str, JobRecord]) -> None:
         self._runtime = runtime
@@ -44,7 +44,7 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
     async def ReadLogs(
         self, request: pb.ReadLogsRequest, context: ServerContext
     ) -> AsyncIterator[pb.ReadLogsResponse]:
-        """Stream logs; with ``follow`` also of replicas that join later, until the job is settled."""
+        """Stream logs; with ``follow`` also of replicas that start later, until the job has ended and all its replicas have."""
         async with self._runtime.watch_job(request.job_id):
             record = self._records.get(request.job_id)
             if record is None and not self._runtime.job_observations(request.job_id):
@@ -95,7 +95,7 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
                 opened = public.ForwardPortOpened(replica=start.replica, port=start.port)
                 await context.write(pb.ConnectReplicaResponse(opened=opened))
                 is_open = True
-                await _exchange(connection, request_iterator, context)
+                await _copy_both_ways(connection, request_iterator, context)
         except ReplicaUnreachable as error:
             if not is_open:
                 await _abort(error, context)
@@ -110,7 +110,7 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
         started: set[ReplicaId] = set()
         async with asyncio.TaskGroup() as tasks:
             while True:
-                # Read "settled" before the replicas, so that no replica is missed.
+                # The replicas must be read after this, or a last one could be missed.
                 settled = not request.follow or self._is_settled(request.job_id)
                 fresh = [replica for replica in self._selected(request) if replica not in started]
                 if request.follow:
@@ -184,7 +184,7 @@ async def _write_output(execution: ExecSession, context: ServerContext) -> None:
     await context.write(pb.ExecReplicaResponse(ended=last))
 
 
-async def _exchange(
+async def _copy_both_ways(
     connection: PortConnection, requests: AsyncIterator[pb.ConnectReplicaRequest], context: ServerContext
 ) -> None:
     async def send() -> None:
