@@ -43,6 +43,8 @@ log = logging.getLogger(__name__)
 
 _PROGRESS_EVERY_S = 1.5
 _COLLECT_EVERY_S = 30.0
+_STORED_WITHIN_S = 5.0
+_RETRY_S = 0.2
 _BACK_OFF_S = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 _DRAIN_S = 10.0
 _MAX_DELIVER = 5
@@ -86,6 +88,7 @@ class WorkQueue:
         self._running: dict[asyncio.Task[None], Incoming] = {}
         self._replaying: set[asyncio.Task[None]] = set()
         self._collect_at = 0.0
+        self._expected_until = 0.0
         self._stopping = False
 
     def stop(self) -> None:
@@ -118,7 +121,8 @@ class WorkQueue:
             if free * _SHARE_AT_A_TIME < self._concurrency:
                 await asyncio.wait(self._running, return_when=asyncio.FIRST_COMPLETED)
                 continue
-            for _, incoming in await self._subscription.take(free, depth=free, wait_s=_COLLECT_EVERY_S):
+            wait_s = max(self._collect_at - asyncio.get_running_loop().time(), 0.0)
+            for _, incoming in await self._subscription.take(free, depth=free, wait_s=wait_s):
                 task = asyncio.create_task(self._handle(incoming))
                 self._running[task] = incoming
                 task.add_done_callback(self._finished)
@@ -219,15 +223,18 @@ class WorkQueue:
 
     def _expect_advisory(self, _: Incoming) -> None:
         self._collect_at = 0.0
+        self._expected_until = asyncio.get_running_loop().time() + _STORED_WITHIN_S
         self._subscription.wake()
 
     async def _collect_advisories(self) -> None:
         now = asyncio.get_running_loop().time()
         if now < self._collect_at:
             return
-        self._collect_at = now + _COLLECT_EVERY_S
+        # An advisory may arrive before it is stored.
+        self._collect_at = now + (_RETRY_S if now < self._expected_until else _COLLECT_EVERY_S)
         try:
-            await self._dead_letters.collect_advisories(self._stream, self._durable)
+            if await self._dead_letters.collect_advisories(self._stream, self._durable):
+                self._expected_until = 0.0
         except BusError as error:
             log.debug("advisories are not read: %s", error)
 
