@@ -9,6 +9,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Awaitable, Callable
+from typing import cast
 
 import msgspec
 
@@ -70,10 +71,11 @@ class Leadership:
                 await self._serve(lease, on_elected)
             except LeaseLost as lost:
                 log.warning("%s is no longer leader: %s", self._instance, lost)
-            except Fenced as fenced:
-                log.warning("%s was deposed: %s", self._instance, fenced)
-            except Exception:
-                log.exception("%s failed as leader of %s", self._instance, self._key)
+            except Exception as error:
+                if (fenced := _fenced(error)) is None:
+                    log.exception("%s failed as leader of %s", self._instance, self._key)
+                else:
+                    log.warning("%s was deposed: %s", self._instance, fenced)
             await asyncio.sleep(_BACK_OFF_S)
 
     async def _serve(self, lease: Lease, on_elected: OnElected) -> None:
@@ -118,9 +120,18 @@ class Leadership:
                 return Fence(self._epoch_subject, published.sequence)
 
 
+def _fenced(error: BaseException) -> Fenced | None:
+    """Return the ``Fenced`` that this is, or the first of a group that contains nothing else."""
+    if isinstance(error, BaseExceptionGroup):
+        group = cast("BaseExceptionGroup[BaseException]", error)
+        found = [_fenced(each) for each in group.exceptions]
+        return found[0] if all(found) else None
+    return error if isinstance(error, Fenced) else None
+
+
 async def _end(task: asyncio.Task[None]) -> None:
     task.cancel()
     await asyncio.wait({task})
     error = None if task.cancelled() else task.exception()
-    if error is not None and not isinstance(error, LeaseLost | BusError):
+    if error is not None and not isinstance(error, LeaseLost | BusError) and _fenced(error) is None:
         log.error("the leader's work failed", exc_info=error)

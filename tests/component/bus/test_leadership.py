@@ -102,6 +102,18 @@ async def test_a_leader_whose_lease_was_taken_stops_leading(
 
 
 @pytest.mark.usefixtures("bucket")
+async def test_a_task_of_the_leader_that_is_fenced_deposes_it(
+    partition: TemporaryStream, background: Background, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def lead(_: Fence) -> None:
+        raise ExceptionGroup("tasks", [ExceptionGroup("more", [Fenced("the epoch moved")])])
+
+    background.start(candidate(partition.bus, partition, "one").run(lead))
+    await eventually(lambda: "one was deposed: the epoch moved" in caplog.text)
+    assert "failed" not in caplog.text
+
+
+@pytest.mark.usefixtures("bucket")
 async def test_a_busy_leader_keeps_an_expired_lease_that_no_other_took(
     partition: TemporaryStream, background: Background
 ) -> None:

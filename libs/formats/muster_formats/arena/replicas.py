@@ -237,10 +237,7 @@ def _container(args: ArenaCommand, replica: Replica) -> Raw:
 
 def _variables(args: ArenaCommand, replica: Replica) -> list[Json]:
     """Return the variables that Arena sets (numbers of workers and GPUs), then the job's."""
-    counts = {
-        "workers": str(worker_count(args)),
-        "gpus": str(args.get(CommonFlags.gpus) or 0),
-    }
+    counts = {"workers": str(worker_count(args)), "gpus": str(args.get(CommonFlags.gpus) or 0)}
     given = {**counts, **replica.extra_env} if replica.works else {}
     return [{"name": name, "value": value} for name, value in {**given, **args.map(CommonFlags.env)}.items()]
 
