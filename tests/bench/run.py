@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Protocol
 
 import bench_fragments
+import bench_history
 import bench_place
 import bench_placement
 import bench_recovery
@@ -59,6 +60,7 @@ GROUPS = (
     Group(bench_status.NAMES, bench_status.measure),
     Group(bench_submit.NAMES, bench_submit.measure),
     Group(bench_recovery.NAMES, bench_recovery.measure),
+    Group(bench_history.NAMES, bench_history.measure),
 )
 
 log = logging.getLogger("bench")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -25,10 +25,16 @@ class Launcher:
 
     @asynccontextmanager
     async def __call__(
-        self, *, nodes: tuple[str, ...] = ("n1:cpu=4",), idle_period_s: float = 60.0
+        self,
+        *,
+        nodes: tuple[str, ...] = ("n1:cpu=4",),
+        idle_period_s: float = 60.0,
+        instances: Mapping[str, int] | None = None,
     ) -> AsyncGenerator[LocalSystem]:
         """Run a system; all its replicas are ended afterwards."""
-        options = LocalOptions(nodes=nodes, idle_period_s=idle_period_s, workdir=ROOT)
+        options = LocalOptions(
+            nodes=nodes, idle_period_s=idle_period_s, workdir=ROOT, instances=instances or {}
+        )
         system = LocalSystem(self._directory / "data", options)
         async with system:
             try:

@@ -20,7 +20,7 @@ from harness import Connect, Launcher, cancel, start, submit, wait_for, wait_for
 from muster import Job
 from muster_bus import Bus, BusSettings, KeyValueStore
 from muster_events.catalogue import JOBS_BUCKET
-from muster_events.subjects import record_key
+from muster_events.subjects import ended_record_key
 from muster_local import LocalOptions, LocalSystem
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
@@ -257,7 +257,7 @@ async def removal(system: LocalSystem, job_id: str) -> float:
     try:
         records = KeyValueStore(bus, JOBS_BUCKET)
         async with asyncio.timeout(DUE_S + 30):
-            while (marker := await records.removal(record_key(job_id))) is None:
+            while (marker := await records.removal(ended_record_key(job_id))) is None:
                 await asyncio.sleep(0.1)
     finally:
         await bus.close()

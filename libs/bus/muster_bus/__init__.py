@@ -4,6 +4,7 @@ The exception type tells what a caller may conclude: after ``BusRejected`` nothi
 outcome is unknown.
 """
 
+from muster_bus.broker_clock import BrokerClock as BrokerClock
 from muster_bus.connection import Bus as Bus, BusSettings as BusSettings, Subscription as Subscription
 from muster_bus.dead_letters import (
     DeadLetter as DeadLetter,
@@ -27,6 +28,7 @@ from muster_bus.errors import (
 from muster_bus.group_commit import GroupCommit as GroupCommit
 from muster_bus.key_value import (
     Entry as Entry,
+    HeaderWatch as HeaderWatch,
     KeyChange as KeyChange,
     KeyValueStore as KeyValueStore,
     KeyWatch as KeyWatch,
@@ -51,7 +53,11 @@ from muster_bus.provision import (
     BucketSpec as BucketSpec,
     ConsumerSpec as ConsumerSpec,
     StreamSpec as StreamSpec,
+    held_bytes as held_bytes,
     provision as provision,
+    put_bucket as put_bucket,
+    put_consumer as put_consumer,
+    put_stream as put_stream,
 )
 from muster_bus.server import find_server as find_server, server_config as server_config
 from muster_bus.work_queue import WorkQueue as WorkQueue

@@ -27,9 +27,10 @@ class _Failure(msgspec.Struct, frozen=True):
 
 
 class StreamState(msgspec.Struct, frozen=True):
-    """First and last sequence of a stream; ``subjects`` counts messages by subject if requested."""
+    """Size, first and last sequence of a stream; ``subjects`` counts messages by subject if requested."""
 
     messages: int = 0
+    bytes: int = 0
     first_seq: int = 0
     last_seq: int = 0
     subjects: dict[str, int] = {}
@@ -47,6 +48,7 @@ class StreamInfo(msgspec.Struct, frozen=True):
     config: StreamConfig = StreamConfig()
     state: StreamState = StreamState()
     total: int = 0
+    ts: str = ""
 
 
 class SequencePair(msgspec.Struct, frozen=True):
@@ -116,6 +118,15 @@ async def stream_state(bus: Bus, stream: str) -> StreamState:
     return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).state
 
 
+async def broker_time(bus: Bus, stream: str) -> int:
+    """Return the broker's time (µs since the epoch) with an answer about ``stream``."""
+    stamp = (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).ts
+    try:
+        return parse_time_ns(stamp) // 1000
+    except ValueError:
+        raise BusUnavailable(f"unreadable time in an answer about {stream}: {stamp!r}") from None
+
+
 async def stream_config(bus: Bus, stream: str) -> StreamConfig:
     """Return the configuration of ``stream``."""
     return (await call(bus, f"STREAM.INFO.{stream}", None, StreamInfo)).config
@@ -146,11 +157,18 @@ async def consumer_info(bus: Bus, stream: str, consumer: str) -> ConsumerInfo:
 
 
 async def create_reader(
-    bus: Bus, stream: str, filters: list[str], *, start: int | None, inactive_s: float
+    bus: Bus,
+    stream: str,
+    filters: list[str],
+    *,
+    start: int | None,
+    inactive_s: float,
+    headers_only: bool = False,
 ) -> ConsumerInfo:
     """Create an ephemeral consumer without acknowledgements, in memory, that expires when unused.
 
-    It starts at the stream sequence ``start``; ``None`` requests the last message of every subject instead.
+    It starts at the stream sequence ``start``; ``None`` requests the last message of every subject instead. With
+    ``headers_only`` messages are delivered without their data.
     """
     config: dict[str, object] = {
         "ack_policy": "none",
@@ -158,6 +176,7 @@ async def create_reader(
         "num_replicas": 1,
         "inactive_threshold": int(inactive_s * _NS),
         "filter_subjects": filters,
+        "headers_only": headers_only,
     }
     if start is None:
         config["deliver_policy"] = "last_per_subject"

@@ -192,7 +192,9 @@ class _Client(Client):
             await super()._process_msg(sid, subject, reply, data, headers)
             return
         try:
-            callback.args[0](_Message(subject.decode(), reply.decode(), data, read_headers(headers)))
+            # A message that is left out for its subject would be a gap, for which its readers wait for ever.
+            name = subject.decode(errors="replace")
+            callback.args[0](_Message(name, reply.decode(errors="replace"), data, read_headers(headers)))
         except Exception as error:
             await self._error_cb(error)
 

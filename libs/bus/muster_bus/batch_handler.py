@@ -74,20 +74,38 @@ class BatchHandler:
             try:
                 await self._call([incoming], live=live)
             except Poison as poison:
-                await self._dead_letter_(incoming, poison.reason)
-                return
+                stored = await self._stored_version(incoming)
+                if stored is None:
+                    await self._dead_letter_(incoming, poison.reason)
+                    return
+                incoming = stored
+                continue
             except BusUnavailable as error:
                 log.warning("%s waits at message %d: %s", self._durable, incoming.stream_sequence, error)
             except Exception as error:
                 _log_failure(self._durable, [incoming], error)
                 failures += 1
                 if failures == _TRIES:
-                    await self._dead_letter_(incoming, failure_of(error))
-                    return
+                    stored = await self._stored_version(incoming)
+                    if stored is None:
+                        await self._dead_letter_(incoming, failure_of(error))
+                        return
+                    incoming, failures = stored, 0
             else:
                 return
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
+
+    async def _stored_version(self, incoming: Incoming) -> Incoming | None:
+        """A damaged delivery does not dead-letter an event that is whole in its stream."""
+        while True:
+            try:
+                return await self._dead_letters.stored_version(incoming)
+            except BusUnavailable as error:
+                log.warning("message %d cannot be read again yet: %s", incoming.stream_sequence, error)
+                await asyncio.sleep(_LONGEST_PAUSE_S)
+            except BusError:
+                return None
 
     async def _dead_letter_(self, incoming: Incoming, reason: str) -> None:
         """A message is skipped only after its dead letter is stored."""

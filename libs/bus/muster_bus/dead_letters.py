@@ -18,15 +18,16 @@ import logging
 import re
 from collections import deque
 from collections.abc import Callable
+from contextlib import suppress
 from secrets import token_hex
 from types import TracebackType
-from typing import Self
+from typing import Annotated, Self
 
 import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus, Subscription
-from muster_bus.errors import BusError, BusNotFound, BusRejected, BusUnavailable, WrongSequence
+from muster_bus.errors import BusError, BusNotFound, BusRejected, WrongSequence
 from muster_bus.messages import Incoming, Outgoing
 from muster_bus.ordered_consumer import StreamRange, read_range
 from muster_bus.provision import StreamSpec
@@ -39,7 +40,14 @@ _PUT_DEADLINE_S = 30.0
 _OK = b"+OK"
 # Base64 adds a third, and the headers need space too, below the broker's limit of 1 MiB.
 _LARGEST = 700 * 1024
+_LONGEST_REASON = 4096
+_MOST_REQUESTS = 1_000
+_SHOWN = 200
 _UNSAFE = re.compile(r"[\s.*>]")
+
+_Count = Annotated[int, msgspec.Meta(ge=0, le=2**63 - 1)]
+# Both become parts of subjects.
+_Name = Annotated[str, msgspec.Meta(pattern=r"^[^\s.*>]*\Z")]
 
 
 class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
@@ -50,17 +58,17 @@ class DeadLetter(msgspec.Struct, frozen=True, kw_only=True):
     the message's own stream while it exists.
     """
 
-    sequence: int = 0
+    sequence: _Count = 0
     subject: str
-    stream: str
-    stream_sequence: int
+    stream: _Name
+    stream_sequence: _Count
     headers: dict[str, str]
     data: bytes
-    consumer: str
+    consumer: _Name
     reason: str
-    delivered: int = 1
-    timestamp_ns: int = 0
-    at_ns: int = 0
+    delivered: _Count = 1
+    timestamp_ns: _Count = 0
+    at_ns: _Count = 0
     whole: bool = True
 
     def to_incoming(self) -> Incoming:
@@ -84,7 +92,7 @@ class ReplayFailed(BusError):
 class _Advisory(msgspec.Struct, frozen=True):
     stream: str
     consumer: str
-    stream_seq: int
+    stream_seq: Annotated[int, msgspec.Meta(ge=1, le=2**63 - 1)]
     deliveries: int = 0
 
 
@@ -119,6 +127,25 @@ class DeadLetters:
         """The subject of the broker's advisories about ``consumer``."""
         return f"{_ADVISORY}.{stream}.{consumer}"
 
+    async def stored_version(self, incoming: Incoming) -> Incoming | None:
+        """Return the message as its stream has it, if that differs from the delivery: it was damaged on its way.
+
+        Raises ``BusUnavailable``; then nothing is known.
+        """
+        if incoming.replayed or not incoming.stream:
+            return None
+        stored = await _api.message_at(self._bus, incoming.stream, incoming.stream_sequence)
+        if stored is None or (stored.subject, stored.data) == (incoming.subject, incoming.data):
+            return None
+        log.warning(
+            "message %d of %s was damaged on delivery and is read from the stream",
+            incoming.stream_sequence,
+            incoming.stream,
+        )
+        return msgspec.structs.replace(
+            incoming, subject=stored.subject, data=stored.data, headers=stored.headers
+        )
+
     async def put(self, incoming: Incoming, consumer: str, reason: str) -> None:
         """Store a dead letter; a no-op if this consumer stored it before.
 
@@ -138,7 +165,7 @@ class DeadLetters:
         await self._store(dead_letter)
 
     async def list(self) -> list[DeadLetter]:
-        """Return every dead letter, oldest first."""
+        """Return every dead letter, oldest first; an unreadable one has its content as payload."""
         last = await self._bus.last_sequence(self._stream)
         stretch = StreamRange(
             stream=self._stream, filters=[f"{await self._stream_prefix()}.>"], after=0, through=last
@@ -187,18 +214,26 @@ class DeadLetters:
                 raise
 
     async def answer(self, request: Incoming, error: str | None) -> None:
-        """Answer a replay request."""
+        """Answer a replay request, unless the broker is unavailable."""
         if request.reply:
-            await self._bus.send(request.reply, _OK if error is None else error.encode())
+            with suppress(BusError):
+                await self._bus.send(request.reply, _OK if error is None else error.encode(errors="replace"))
 
     async def collect_advisories(self, stream: str, consumer: str) -> int:
-        """Convert the broker's advisories about ``consumer`` to dead letters; returns their number."""
+        """Convert the broker's advisories about ``consumer`` to dead letters; returns their number.
+
+        An unreadable one is logged, counted and removed: it names no message.
+        """
         subject = self.advisory_subject(stream, consumer)
         stored = 0
         while (message := await _api.next_message(self._bus, self._stream, subject, 1)) is not None:
-            await self._store_advisory(msgspec.json.decode(message.data, type=_Advisory))
+            advisory = _advisory(message, stream, consumer)
+            if advisory is None:
+                self._bus.metrics.unreadable(self._stream)
+            else:
+                await self._store_advisory(advisory)
+                stored += 1
             await self.discard(message.stream_sequence)
-            stored += 1
         return stored
 
     async def _store_advisory(self, advisory: _Advisory) -> None:
@@ -226,6 +261,8 @@ class DeadLetters:
     async def _store(self, dead_letter: DeadLetter) -> None:
         if len(dead_letter.data) > _LARGEST:
             dead_letter = msgspec.structs.replace(dead_letter, data=b"", whole=False)
+        # A reason may quote the message.
+        dead_letter = msgspec.structs.replace(dead_letter, reason=dead_letter.reason[:_LONGEST_REASON])
         origin = _UNSAFE.sub("_", dead_letter.stream or "none")
         subject = (
             f"{await self._stream_prefix()}.{dead_letter.consumer}.{origin}.{dead_letter.stream_sequence}"
@@ -249,8 +286,38 @@ class DeadLetters:
         )
 
 
+def _advisory(message: Incoming, stream: str, consumer: str) -> _Advisory | None:
+    try:
+        advisory = msgspec.json.decode(message.data, type=_Advisory)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        why = str(error)
+    else:
+        if (advisory.stream, advisory.consumer) == (stream, consumer):
+            return advisory
+        why = f"it is about {advisory.consumer!r} of {advisory.stream!r}"
+    log.error(
+        "the advisory %s at %d cannot be read and is removed: %s; it began with %r",
+        message.subject,
+        message.stream_sequence,
+        why,
+        message.data[:_SHOWN],
+    )
+    return None
+
+
 def _dead_letter(message: Incoming) -> DeadLetter:
-    dead_letter = msgspec.json.decode(message.data, type=DeadLetter)
+    try:
+        dead_letter = msgspec.json.decode(message.data, type=DeadLetter)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        dead_letter = DeadLetter(
+            subject=message.subject,
+            stream=message.stream,
+            stream_sequence=message.stream_sequence,
+            headers=message.headers,
+            data=message.data,
+            consumer="",
+            reason=f"the dead letter itself cannot be read: {error}; discard it",
+        )
     return msgspec.structs.replace(dead_letter, sequence=message.stream_sequence, at_ns=message.timestamp_ns)
 
 
@@ -269,7 +336,7 @@ class Replays:
         self._dead_letters = dead_letters
         self._durable = consumer
         self._wake = wake
-        self._requested: deque[Incoming] = deque()
+        self._requested: deque[Incoming] = deque(maxlen=_MOST_REQUESTS)
         self._subscription: Subscription | None = None
 
     async def __aenter__(self) -> Self:
@@ -291,7 +358,7 @@ class Replays:
             request = self._requested.popleft()
             try:
                 dead_letter = await self._dead_letters.get(int(request.data))
-            except (BusUnavailable, ValueError) as error:
+            except (BusError, ValueError) as error:
                 await self._dead_letters.answer(request, str(error))
                 continue
             if dead_letter is None or dead_letter.consumer != self._durable:
@@ -303,7 +370,10 @@ class Replays:
     async def done(self, request: Incoming, dead_letter: DeadLetter, error: str | None) -> None:
         """Answer the request; a dead letter that was handled is deleted first."""
         if error is None:
-            await self._dead_letters.discard(dead_letter.sequence)
+            try:
+                await self._dead_letters.discard(dead_letter.sequence)
+            except BusError as failure:
+                error = f"it was handled, but is not deleted: {failure}"
         await self._dead_letters.answer(request, error)
 
     def _receive(self, request: Incoming) -> None:

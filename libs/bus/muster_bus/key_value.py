@@ -13,20 +13,23 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
+from typing import TypeVar
 
 import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus
-from muster_bus.errors import BusNotFound, BusUnavailable, WrongSequence
+from muster_bus.errors import BusError, BusNotFound, BusUnavailable, WrongSequence
 from muster_bus.group_commit import GroupCommit
-from muster_bus.messages import EXPECTED_LAST, ROLLUP, TTL, Incoming, Outgoing, Published, parse_ack
-from muster_bus.ordered_consumer import read_last_values
-from muster_bus.pull_subscription import ConsumerGone, PullSubscription
+from muster_bus.messages import ROLLUP, TTL, Incoming, Outgoing, Published, parse_ack, wire_headers
+from muster_bus.ordered_consumer import OrderedConsumer, read_last_headers, read_last_values
+from muster_bus.pull_subscription import ConsumerGone, PullPacer, PullSubscription
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 OPERATION = "KV-Operation"
 PURGE = "PURGE"
@@ -38,6 +41,7 @@ _GRACE_S = 0.25
 _PAUSE_S = 0.2
 _INACTIVE_S = 30.0
 _BATCH = 256
+_SHOWN = 500
 
 
 class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
@@ -47,6 +51,29 @@ class KeyChange(msgspec.Struct, frozen=True, kw_only=True):
     value: bytes | None
     revision: int
     timestamp_ns: int = 0
+
+
+Decode = Callable[[bytes], T]
+"""Decodes and checks a value; raises ``ValueError``."""
+
+
+async def _decoded(bus: Bus, stream: str, message: Incoming, decode: Decode[T]) -> T | None:
+    """Return the decoded value, or None with a warning: the caller goes on with its last good one."""
+    subject, revision = message.subject, message.stream_sequence
+    try:
+        return decode(message.data)
+    except ValueError as error:
+        why = str(error)
+    try:
+        # The delivery may have been damaged, and the value be whole in its stream.
+        stored = await _api.message_at(bus, stream, revision)
+        if stored is not None and stored.data != message.data:
+            return decode(stored.data)
+    except (BusError, ValueError) as error:
+        log.debug("%s is not read again: %s", subject, error)
+    bus.metrics.unreadable(stream)
+    log.warning("%s at %d of %s cannot be read and is ignored: %s", subject, revision, stream, why[:_SHOWN])
+    return None
 
 
 def is_removal(message: Incoming) -> bool:
@@ -64,17 +91,26 @@ class KeyWatch:
         self._filter = prefix + filter_key
         self._known: dict[str, int] = {}
         self._seen = 0
+        self.listed = asyncio.Event()
+        """Set when all values that existed at the start have been returned."""
+
+    async def read(self, change: KeyChange, decode: Decode[T]) -> T | None:
+        """Return the decoded value of a change, or None with a warning if it was removed or cannot be read."""
+        if change.value is None:
+            return None
+        subject = self._prefix + change.key
+        message = Incoming(subject=subject, data=change.value, stream_sequence=change.revision)
+        return await _decoded(self._bus, self._stream, message, decode)
 
     async def changes(self) -> AsyncGenerator[KeyChange, None]:
         """Iterate over existing values, then changes; waits for an unavailable broker."""
-        listed = False
         while True:
             try:
-                if not listed:
+                if not self.listed.is_set():
                     for message in await read_last_values(self._bus, self._stream, self._filter):
                         if (change := self._update(message)) is not None:
                             yield change
-                    listed = True
+                    self.listed.set()
                 async with aclosing(self._follow()) as following:
                     async for change in following:
                         yield change
@@ -144,6 +180,98 @@ class KeyWatch:
             raise ConsumerGone(f"no delivery although {unseen.stream_sequence} was written")
 
 
+class KeyHeaders(msgspec.Struct, frozen=True, kw_only=True):
+    """The headers of a key's last write, and whether that removed the key."""
+
+    key: str
+    headers: dict[str, str]
+    revision: int
+    removed: bool
+
+
+class HeaderWatch:
+    """The headers of the keys below ``prefix`` that match ``filter_key``, for keys whose values are read on demand.
+
+    Removals are reported, expiries are not.
+    """
+
+    def __init__(self, bus: Bus, *, stream: str, prefix: str, filter_key: str) -> None:
+        self._bus = bus
+        self._stream = stream
+        self._prefix = prefix
+        self._filter = prefix + filter_key
+        self._handled = 0
+        self._advanced = asyncio.Event()
+        self.listed = asyncio.Event()
+        """Set when all keys that existed at the start have been handled, or the position of the start is known."""
+
+    async def changes(self, *, existing: bool = True) -> AsyncGenerator[list[KeyHeaders], None]:
+        """Iterate over what exists, if ``existing``, and then over each write; waits for an unavailable broker.
+
+        A change counts as handled when the next ones are requested. Repetitions are possible, also of older writes than the
+        last one of a key: compare revisions.
+        """
+        while not self.listed.is_set():
+            try:
+                end = await self._bus.last_sequence(self._stream)
+                if existing:
+                    async with aclosing(read_last_headers(self._bus, self._stream, self._filter)) as chunks:
+                        async for chunk in chunks:
+                            yield _headers(chunk, self._prefix)
+            except (BusUnavailable, BusNotFound) as error:
+                log.info("listing %s again: %s", self._filter, error)
+                await asyncio.sleep(_PAUSE_S)
+            else:
+                self._handled = end
+                self.listed.set()
+        consumer = OrderedConsumer(
+            self._bus,
+            name=self._filter,
+            stream=self._stream,
+            filters=[self._filter],
+            depth=2 * _BATCH,
+            pace=PullPacer(),
+            headers_only=True,
+        )
+        async with consumer:
+            while True:
+                if batch := await consumer.take(_BATCH, after=self._handled):
+                    yield _headers(batch, self._prefix)
+                    self._handled = batch[-1].stream_sequence
+                    self._advanced.set()
+
+    async def catch_up(self) -> None:
+        """Return when every write before this call is handled; waits for an unavailable broker."""
+        await self.listed.wait()
+        end: int | None = None
+        while True:
+            self._advanced.clear()
+            try:
+                end = end or await self._bus.last_sequence(self._stream)
+                unseen = await _api.next_message(self._bus, self._stream, self._filter, self._handled + 1)
+                if unseen is None or unseen.stream_sequence > end:
+                    return
+            except (BusUnavailable, BusNotFound) as error:
+                log.info("%s cannot be compared with the stream: %s", self._filter, error)
+            try:
+                async with asyncio.timeout(_PAUSE_S):
+                    await self._advanced.wait()
+            except TimeoutError:
+                continue
+
+
+def _headers(messages: list[Incoming], prefix: str) -> list[KeyHeaders]:
+    return [
+        KeyHeaders(
+            key=message.subject.removeprefix(prefix),
+            headers=message.headers,
+            revision=message.stream_sequence,
+            removed=is_removal(message),
+        )
+        for message in messages
+    ]
+
+
 _KEY = re.compile(r"[-/_=a-zA-Z0-9]+(\.[-/_=a-zA-Z0-9]+)*")
 
 
@@ -185,45 +313,62 @@ class KeyValueStore:
         value: bytes,
         *,
         expected: int | None = None,
+        compared: str = "",
         ttl_s: int | None = None,
         revive: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> int:
         """Write a value and return its revision.
 
-        ``expected`` is the revision to replace (0: the key must not exist), ``None`` replaces any. A removed key counts
-        as absent, unless ``revive`` is False: then 0 means that it never existed. The value expires ``ttl_s`` whole
-        seconds after the write. Raises ``WrongSequence`` if another write came first, ``BusUnavailable`` if the outcome
-        is unknown: read back, and compare.
+        ``expected`` is the revision to replace (0: the key must not exist), ``None`` replaces any; with the filter
+        ``compared`` it is the last revision of all keys that match. A removed key counts as absent, unless ``revive`` is
+        False: then 0 means that it never existed. The value expires ``ttl_s`` whole seconds after the write. Raises
+        ``WrongSequence`` if another write came first, ``BusUnavailable`` if the outcome is unknown: read back, and compare.
         """
-        headers = {} if ttl_s is None else {TTL: f"{ttl_s}s"}
+        all_headers = dict(headers or {})
+        if ttl_s is not None:
+            all_headers[TTL] = f"{ttl_s}s"
         try:
-            return await self._write(key, value, headers, expected)
+            return await self._write(key, value, all_headers, expected, compared)
         except WrongSequence:
             # A removed key has a marker, whose sequence the broker compares with although the key does not exist.
-            marker = await self._last(key) if expected == 0 and revive else None
+            marker = await self._last(key) if expected == 0 and revive and not compared else None
             if marker is None or not is_removal(marker):
                 raise
-        return await self._write(key, value, headers, marker.stream_sequence)
+        return await self._write(key, value, all_headers, marker.stream_sequence)
 
-    async def delete(self, key: str, *, expected: int | None = None, ttl_s: int | None = None) -> None:
-        """Remove the key and leave a marker for watchers, for ``ttl_s`` seconds if given.
+    async def delete(self, key: str, *, expected: int | None = None, ttl_s: int | None = None) -> int:
+        """Remove the key and leave a marker for watchers, for ``ttl_s`` seconds if given; returns the marker's revision.
 
         Raises ``WrongSequence`` if the key's revision is not ``expected``.
         """
         headers = {OPERATION: PURGE, ROLLUP: "sub"}
         if ttl_s is not None:
             headers[TTL] = f"{ttl_s}s"
-        await self._write(key, b"", headers, expected)
+        return await self._write(key, b"", headers, expected)
 
     async def removal(self, key: str) -> Entry | None:
         """Return the marker of a removed key, an entry without a value, or ``None``."""
         message = await self._last(key)
         return None if message is None or not is_removal(message) else self._entry(message)
 
+    async def last_revision(self, filter: str) -> int:  # noqa: A002
+        """Return the revision of the last write, removals included, to the matching keys; 0 if there is none."""
+        message = await self._bus.last(self._stream, self._prefix + filter)
+        return 0 if message is None else message.stream_sequence
+
     async def entries(self, filter: str = ">") -> list[Entry]:  # noqa: A002
         """Return every key that matches ``filter`` with its value, in revision order."""
         messages = await read_last_values(self._bus, self._stream, self._prefix + filter)
         return [self._entry(message) for message in messages if not is_removal(message)]
+
+    async def read(self, written: Entry | KeyChange, decode: Decode[T]) -> T | None:
+        """Return the decoded value, or None with a warning if it was removed or cannot be read."""
+        if written.value is None:
+            return None
+        subject = self._prefix + written.key
+        message = Incoming(subject=subject, data=written.value, stream_sequence=written.revision)
+        return await _decoded(self._bus, self._stream, message, decode)
 
     def watch(self, filter: str = ">") -> AsyncGenerator[KeyChange, None]:  # noqa: A002
         """Iterate over matching values, then changes; intermediate values may be skipped.
@@ -231,6 +376,19 @@ class KeyValueStore:
         Existing keys are compared again every 5 seconds and on reconnect, so a broken watch misses nothing.
         """
         return KeyWatch(self._bus, stream=self._stream, prefix=self._prefix, filter_key=filter).changes()
+
+    async def headers(self, filter: str) -> AsyncGenerator[list[KeyHeaders], None]:  # noqa: A002
+        """Iterate over the headers of the matching keys' last writes, without their values.
+
+        Raises ``BusUnavailable`` if the broker becomes unavailable meanwhile.
+        """
+        async with aclosing(read_last_headers(self._bus, self._stream, self._prefix + filter)) as chunks:
+            async for chunk in chunks:
+                yield _headers(chunk, self._prefix)
+
+    def watch_headers(self, filter: str) -> HeaderWatch:  # noqa: A002
+        """Return a watch of the headers of the matching keys' writes, without their values."""
+        return HeaderWatch(self._bus, stream=self._stream, prefix=self._prefix, filter_key=filter)
 
     def _entry(self, message: Incoming) -> Entry:
         return Entry(
@@ -248,18 +406,25 @@ class KeyValueStore:
             raise ValueError(f"not a key: {key!r}")
         return self._prefix + key
 
-    async def _write(self, key: str, value: bytes, headers: dict[str, str], expected: int | None) -> int:
-        subject = self._subject_of(key)
+    async def _write(
+        self, key: str, value: bytes, headers: dict[str, str], expected: int | None, compared: str = ""
+    ) -> int:
+        outgoing = Outgoing(
+            subject=self._subject_of(key),
+            data=value,
+            msg_id="",
+            headers=headers,
+            expected_last=expected,
+            expected_subject=self._prefix + compared if compared else "",
+        )
 
         async def publish_one() -> Published:
-            conditions = {} if expected is None else {EXPECTED_LAST: str(expected)}
-            reply = await self._bus.request(subject, value, headers=headers | conditions)
+            reply = await self._bus.request(outgoing.subject, value, headers=wire_headers(outgoing))
             ack = parse_ack(reply.data)
             if not ack.stream:
-                raise BusUnavailable(f"no acknowledgement for {subject}")
+                raise BusUnavailable(f"no acknowledgement for {outgoing.subject}")
             return Published(ack.stream, ack.seq)
 
         if self._groups is None:
             return (await publish_one()).sequence
-        outgoing = Outgoing(subject=subject, data=value, msg_id="", headers=headers, expected_last=expected)
         return (await self._groups.publish(outgoing, publish_one)).sequence

@@ -51,18 +51,18 @@ class Leadership:
         self._stream = stream
         self._instance = instance
         self._ttl_s = ttl_s
-        self._leading = False
+        self._lease: Lease | None = None
 
     @property
     def leading(self) -> bool:
-        """Whether ``on_elected`` is running."""
-        return self._leading
+        """Whether ``on_elected`` is running, and the lease was renewed in time, so that no other instance can lead."""
+        return self._lease is not None and self._lease.is_current
 
     async def run(self, on_elected: OnElected) -> None:
         """Stand for election for ever; cancel it to resign.
 
-        ``on_elected`` runs with this term's fence and is cancelled when the lease is lost. When it returns or raises, the
-        lease is released and this instance stands again a little later.
+        ``on_elected`` runs with this term's fence and is cancelled when another instance has taken the lease. When it returns
+        or raises, the lease is released and this instance stands again a little later.
         """
         while True:
             lease = Lease(leases=self._leases, key=self._key, instance=self._instance, ttl_s=self._ttl_s)
@@ -94,11 +94,12 @@ class Leadership:
     async def _term(self, lease: Lease, on_elected: OnElected) -> None:
         fence = await self._raise_epoch(lease)
         log.info("%s leads %s from %d", self._instance, self._key, fence.sequence)
-        self._leading = True
+        self._bus.metrics.elected(self._key)
+        self._lease = lease
         try:
             await on_elected(fence)
         finally:
-            self._leading = False
+            self._lease = None
 
     async def _raise_epoch(self, lease: Lease) -> Fence:
         payload = msgspec.json.encode({"instance": self._instance, "at": time.time()})

@@ -1,7 +1,9 @@
 """A lease: a key that its holder renews, and that others may take when it is not renewed.
 
-The broker removes the key after its time to live. Others also take a key by compare-and-set that did not change for that
-time by their own clock, which is faster and needs no synchronised clocks. A lease gives liveness, never safety.
+The broker removes the key after its time to live, which is part of the value. Others also take a key by compare-and-set that
+did not change for that time by their own clock, which is faster and needs no synchronised clocks. A lease gives liveness,
+never safety: a holder that could not renew in time goes on unless another instance has taken the lease, but until it has
+renewed it does not know that.
 """
 
 import asyncio
@@ -13,6 +15,7 @@ import msgspec
 
 from muster_bus.errors import BusError, BusUnavailable, WrongSequence
 from muster_bus.key_value import Entry, KeyValueStore
+from muster_bus.lease_time import LeaseTime, elapsed_s
 
 log = logging.getLogger(__name__)
 
@@ -21,26 +24,51 @@ _RETRY_S = 0.1
 
 
 class LeaseLost(Exception):
-    """Another instance has the lease, or may have it."""
+    """Another instance has the lease."""
+
+
+class LeaseValue(msgspec.Struct, frozen=True):
+    """The holder of a lease, and after how many seconds without a renewal others may take it.
+
+    The token distinguishes a process from an earlier one with the same name.
+    """
+
+    instance: str
+    token: str
+    ttl_s: int = 0
+
+    @classmethod
+    def of(cls, entry: Entry) -> "LeaseValue":
+        """Decode the value of a key; an unreadable one counts as that of an unknown instance."""
+        try:
+            return msgspec.json.decode(entry.value, type=cls)
+        except (msgspec.DecodeError, UnicodeDecodeError):
+            return cls(instance="", token="")
 
 
 class Lease:
-    """A candidacy of this instance for one key, for ``ttl_s`` whole seconds at a time."""
+    """A candidacy of this instance for one key, for at least ``ttl_s`` whole seconds at a time."""
 
     def __init__(self, *, leases: KeyValueStore, key: str, instance: str, ttl_s: int) -> None:
         self._leases = leases
         self._key = key
+        self._instance = instance
+        self._time = LeaseTime(ttl_s)
         self._ttl_s = ttl_s
-        # The token distinguishes this process from an earlier one with the same name.
-        self._value = msgspec.json.encode({"instance": instance, "token": token_hex(8)})
+        self._token = token_hex(8)
         self._revision = 0
-        self._renewed_at = 0.0
+        self._renewed_at = float("-inf")
         self._other = (0, 0.0)
 
     @property
     def revision(self) -> int:
         """Return the revision of this instance's last write."""
         return self._revision
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the lease was renewed in time: no other instance can have taken it yet."""
+        return elapsed_s() - self._renewed_at <= self._ttl_s
 
     async def acquire(self) -> None:
         """Wait until this instance has the lease."""
@@ -50,10 +78,10 @@ class Lease:
             await asyncio.sleep(_POLL_S)
 
     async def _try_acquire(self) -> bool:
-        started = asyncio.get_running_loop().time()
+        started = elapsed_s()
         try:
             entry = await self._leases.get(self._key)
-            if entry is not None and entry.value == self._value:
+            if entry is not None and self._is_mine(entry):
                 self._revision = entry.revision
             elif entry is None or self._has_expired(entry, started):
                 expected = 0 if entry is None else entry.revision
@@ -70,29 +98,25 @@ class Lease:
         return True
 
     async def renew_until_lost(self) -> None:
-        """Renew as long as that succeeds, then raise ``LeaseLost``.
+        """Renew until another instance has taken the lease, then raise ``LeaseLost``.
 
-        A process that was busy or suspended past its time has lost the lease only if another instance has taken it
-        meanwhile. Giving it up unasked would restart all work, which on a busy machine takes too long again.
+        A holder that was busy, suspended or cut off past its time goes on if it finds that no other has taken it: giving up
+        unasked would restart all work, which on a busy machine takes too long again.
         """
-        clock = asyncio.get_running_loop().time
         pause_s = self._ttl_s / 3
         while True:
-            deadline = self._renewed_at + self._ttl_s
-            await asyncio.sleep(max(0.0, min(pause_s, deadline - clock())))
-            started = clock()
-            late = started > deadline + _RETRY_S
+            due = elapsed_s() + pause_s
+            await asyncio.sleep(pause_s)
+            started = elapsed_s()
             try:
-                async with asyncio.timeout_at(started + self._ttl_s / 3 if late else deadline):
+                async with asyncio.timeout(self._ttl_s):
                     self._revision = await self._renew()
-            except BusUnavailable:
+            except (BusUnavailable, TimeoutError) as error:
+                log.info("%s could not be renewed: %s", self._key, error or "no answer")
                 pause_s = _RETRY_S
-                if clock() >= deadline:
-                    raise LeaseLost(f"{self._key} could not be renewed for {self._ttl_s} s") from None
-            except TimeoutError:
-                raise LeaseLost(f"{self._key} could not be renewed for {self._ttl_s} s") from None
             else:
                 self._renewed_at = started
+                self._time.observe(elapsed_s() - due)
                 pause_s = self._ttl_s / 3
 
     async def release(self) -> None:
@@ -106,8 +130,9 @@ class Lease:
         except WrongSequence:
             # An earlier renewal may have succeeded without an answer.
             entry = await self._leases.get(self._key)
-        if entry is not None and entry.value == self._value:
-            return entry.revision
+        if entry is not None and self._is_mine(entry):
+            self._revision = entry.revision
+            return await self._write(entry.revision)
         if entry is None:
             # It expired, and no other instance took it.
             with suppress(WrongSequence):
@@ -115,11 +140,20 @@ class Lease:
         raise LeaseLost(f"another instance took {self._key}")
 
     async def _write(self, expected: int) -> int:
-        return await self._leases.put(self._key, self._value, expected=expected, ttl_s=self._ttl_s)
+        ttl_s = self._time.seconds
+        value = LeaseValue(instance=self._instance, token=self._token, ttl_s=ttl_s)
+        revision = await self._leases.put(
+            self._key, msgspec.json.encode(value), expected=expected, ttl_s=ttl_s
+        )
+        self._ttl_s = ttl_s
+        return revision
+
+    def _is_mine(self, entry: Entry) -> bool:
+        return LeaseValue.of(entry).token == self._token
 
     def _has_expired(self, entry: Entry, now: float) -> bool:
         revision, since = self._other
         if revision != entry.revision:
             self._other = (entry.revision, now)
             return False
-        return now - since > self._ttl_s
+        return now - since > (LeaseValue.of(entry).ttl_s or self._ttl_s)

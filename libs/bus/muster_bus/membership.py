@@ -2,6 +2,9 @@
 
 Every instance holds one lease. Shards are assigned by rendezvous hashing over the live instances, so that a change moves
 only the affected share. Two instances may briefly both own a shard; its readers and writers tolerate that.
+
+An instance that did not renew its lease in time (it was paused, suspended, cut off or slow) may have lost its shards to
+others without a notice. As soon as it finds that, it gives up all its shards before it takes any again.
 """
 
 import asyncio
@@ -15,8 +18,10 @@ from secrets import token_hex
 import msgspec
 
 from muster_bus.connection import Bus
-from muster_bus.errors import BusError, BusUnavailable
+from muster_bus.errors import BusError, BusUnavailable, WrongSequence
 from muster_bus.key_value import Entry, KeyValueStore
+from muster_bus.lease import LeaseValue
+from muster_bus.lease_time import LeaseTime, elapsed_s
 from muster_bus.messages import Incoming
 
 log = logging.getLogger(__name__)
@@ -35,8 +40,16 @@ def _weight(member: str, shard: int) -> bytes:
     return hashlib.blake2b(f"{member}/{shard}".encode(), digest_size=8).digest()
 
 
+class _Seen(msgspec.Struct, frozen=True):
+    """A member's lease: its revision, when that was first seen by this instance's clock, and for how long it counts."""
+
+    revision: int
+    at: float
+    ttl_s: int
+
+
 class Membership:
-    """This instance's membership of ``group``; ``ttl_s`` are whole seconds.
+    """This instance's membership of ``group``; a lease counts for at least ``ttl_s`` whole seconds.
 
     ``instance`` must be unique.
     """
@@ -45,11 +58,15 @@ class Membership:
         self._bus = bus
         self._leases = leases
         self._group = group
+        self._instance = instance
         self._member = _UNSAFE.sub("_", instance)
-        self._value = msgspec.json.encode({"instance": instance, "token": token_hex(8)})
+        self._token = token_hex(8)
+        self._time = LeaseTime(ttl_s)
         self._ttl_s = ttl_s
-        self._seen: dict[str, tuple[int, float]] = {}
+        self._revision = 0
+        self._seen: dict[str, _Seen] = {}
         self._renewed_at = float("-inf")
+        self._has_lapsed = False
         self._live: frozenset[str] = frozenset()
         self._changed = asyncio.Event()
 
@@ -57,6 +74,11 @@ class Membership:
     def members(self) -> frozenset[str]:
         """The live instances, including this one while it holds its lease."""
         return self._live
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the lease was renewed in time: no other instance can have taken this instance's shards unnoticed."""
+        return elapsed_s() - self._renewed_at <= self._ttl_s and not self._has_lapsed
 
     def shards(self, total: int) -> frozenset[int]:
         """Return which of the shards 0 to ``total`` - 1 this instance owns; none without its lease."""
@@ -67,7 +89,7 @@ class Membership:
     async def run(self, on_change: Callable[[frozenset[int]], None], total: int) -> None:
         """Be a member until cancelled; ``on_change`` receives this instance's shards whenever they change.
 
-        On cancellation the shards are removed first, then the lease is released.
+        After a lapse it receives no shards first. On cancellation the shards are removed first, then the lease is released.
         """
         mine: frozenset[int] = frozenset()
         hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
@@ -76,6 +98,12 @@ class Membership:
         try:
             while True:
                 await self._look()
+                if self._has_lapsed:
+                    log.warning("%s/%s did not renew its lease in time", self._group, self._member)
+                    self._bus.metrics.lapsed(self._group)
+                    mine = frozenset()
+                    on_change(mine)
+                    self._has_lapsed = False
                 shards = self.shards(total)
                 if shards != mine:
                     mine = shards
@@ -97,20 +125,48 @@ class Membership:
         return f"{self._group}.{self._member}"
 
     async def _renew(self) -> None:
-        clock = asyncio.get_running_loop().time
+        pause_s = 0.0
         while True:
-            started = clock()
+            due = elapsed_s() + pause_s
+            await asyncio.sleep(pause_s)
+            started = elapsed_s()
+            is_joining = self._revision == 0
+            was_late = started - self._renewed_at > self._ttl_s
             try:
-                await self._leases.put(self._key, self._value, ttl_s=self._ttl_s)
+                was_kept = await self._write_lease()
             except BusError as error:
                 log.info("%s could not renew its membership: %s", self._member, error)
-                await asyncio.sleep(_POLL_S / 2)
-            else:
-                self._renewed_at = started
-                await asyncio.sleep(self._ttl_s / 3)
+                pause_s = _POLL_S / 2
+                continue
+            if not is_joining and (not was_kept or (was_late and not self._is_alone())):
+                self._has_lapsed = True
+                self._changed.set()
+            self._renewed_at = started
+            self._time.observe(elapsed_s() - due)
+            pause_s = self._ttl_s / 3
+
+    async def _write_lease(self) -> bool:
+        """Renew the lease; returns whether it was still there."""
+        ttl_s = self._time.seconds
+        value = msgspec.json.encode(LeaseValue(instance=self._instance, token=self._token, ttl_s=ttl_s))
+        was_kept = True
+        try:
+            self._revision = await self._leases.put(self._key, value, expected=self._revision, ttl_s=ttl_s)
+        except WrongSequence:
+            entry = await self._leases.get(self._key)
+            # An earlier renewal may have succeeded without an answer.
+            was_kept = entry is not None and LeaseValue.of(entry).token == self._token
+            expected = 0 if entry is None else entry.revision
+            self._revision = await self._leases.put(self._key, value, expected=expected, ttl_s=ttl_s)
+        self._ttl_s = ttl_s
+        return was_kept
+
+    def _is_alone(self) -> bool:
+        """Whether no other instance had a lease when the members were last read."""
+        return self._seen.keys() <= {self._member}
 
     async def _look(self) -> None:
-        now = asyncio.get_running_loop().time()
+        now = elapsed_s()
         try:
             entries = await self._leases.entries(f"{self._group}.*")
         except BusUnavailable as error:
@@ -119,25 +175,25 @@ class Membership:
             self._extend_all()
         else:
             self._seen = {self._name(entry): self._last_change(entry, now) for entry in entries}
-        live = {member for member, (_, at) in self._seen.items() if now - at <= self._ttl_s}
+        live = {member for member, seen in self._seen.items() if now - seen.at <= seen.ttl_s}
         live.discard(self._member)
-        if now - self._renewed_at <= self._ttl_s:
+        is_late = elapsed_s() - self._renewed_at > self._ttl_s
+        if self._revision and (not is_late or self._is_alone()):
             live.add(self._member)
         self._live = frozenset(live)
 
-    def _last_change(self, entry: Entry, now: float) -> tuple[int, float]:
-        """When this revision of a member's lease was first seen, by this instance's clock."""
+    def _last_change(self, entry: Entry, now: float) -> _Seen:
         known = self._seen.get(self._name(entry))
-        if known is not None and known[0] == entry.revision:
+        if known is not None and known.revision == entry.revision:
             return known
-        return (entry.revision, now)
+        return _Seen(entry.revision, now, LeaseValue.of(entry).ttl_s or self._ttl_s)
 
     def _name(self, entry: Entry) -> str:
         return entry.key.removeprefix(f"{self._group}.")
 
     def _extend_all(self) -> None:
-        now = asyncio.get_running_loop().time()
-        self._seen = {member: (revision, now) for member, (revision, _) in self._seen.items()}
+        now = elapsed_s()
+        self._seen = {member: msgspec.structs.replace(seen, at=now) for member, seen in self._seen.items()}
 
     def _notice(self, incoming: Incoming) -> None:
         """React at once when an instance joins or leaves; ignore renewals."""

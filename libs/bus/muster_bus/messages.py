@@ -31,7 +31,8 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     """One message to publish.
 
     ``msg_id`` filters retries within the stream's duplicate window. ``expected_last`` is the required last sequence on
-    this subject (0: none), ``None`` to publish unconditionally.
+    this subject (0: none), ``None`` to publish unconditionally; with ``expected_subject``, which may contain wildcards, the
+    last one on that.
     """
 
     subject: str
@@ -39,6 +40,7 @@ class Outgoing(msgspec.Struct, frozen=True, kw_only=True):
     msg_id: str
     headers: dict[str, str] = {}
     expected_last: int | None = None
+    expected_subject: str = ""
 
 
 class Published(msgspec.Struct, frozen=True):
@@ -127,6 +129,8 @@ def wire_headers(outgoing: Outgoing) -> dict[str, str]:
         headers[MSG_ID] = outgoing.msg_id
     if outgoing.expected_last is not None:
         headers[EXPECTED_LAST] = str(outgoing.expected_last)
+        if outgoing.expected_subject:
+            headers[EXPECTED_SUBJECT] = outgoing.expected_subject
     return headers
 
 

@@ -13,11 +13,20 @@ class BusMetrics:
     def dead_lettered(self, consumer: str, /) -> None:
         """A message was dead-lettered by ``consumer``."""
 
+    def unreadable(self, stream: str, /) -> None:
+        """A message or value of ``stream`` could not be read and was ignored."""
+
     def lag(self, consumer: str, pending: int, /) -> None:
         """``pending`` messages follow the last one that ``consumer`` handled."""
 
     def reconnected(self) -> None:
         """The connection to the broker was re-established."""
+
+    def elected(self, key: str, /) -> None:
+        """This instance was elected leader of ``key``."""
+
+    def lapsed(self, group: str, /) -> None:
+        """This instance lost its membership of ``group`` because it did not renew it in time."""
 
     def refused(self) -> None:
         """The broker refused a subject or a subscription for lack of permission."""

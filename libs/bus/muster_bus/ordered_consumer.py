@@ -26,6 +26,7 @@ log = logging.getLogger(__name__)
 _INACTIVE_S = 10.0
 _PAUSE_S = 0.2
 _IDLE_S = 1.0
+_HEADERS = 1024
 
 
 class StreamRange(msgspec.Struct, frozen=True, kw_only=True):
@@ -69,6 +70,24 @@ async def read_last_values(bus: Bus, stream: str, filter_subject: str) -> list[I
     except ConsumerGone as gone:
         raise BusUnavailable(f"listing {filter_subject} was interrupted") from gone
     return sorted(found.values(), key=lambda message: message.stream_sequence)
+
+
+async def read_last_headers(
+    bus: Bus, stream: str, filter_subject: str
+) -> AsyncGenerator[list[Incoming], None]:
+    """Iterate over the last message of every matching subject, without its data, in lists.
+
+    Raises ``BusUnavailable`` if the broker becomes unavailable meanwhile. A subject that is written meanwhile may come twice.
+    """
+    info = await _api.create_reader(
+        bus, stream, [filter_subject], start=None, inactive_s=_INACTIVE_S, headers_only=True
+    )
+    try:
+        async with aclosing(_drain(bus, stream, info, batch=_HEADERS)) as chunks:
+            async for chunk in chunks:
+                yield chunk
+    except ConsumerGone as gone:
+        raise BusUnavailable(f"listing {filter_subject} was interrupted") from gone
 
 
 async def _read_once(
@@ -144,11 +163,20 @@ _CHECK_EVERY_S = 5.0
 class OrderedConsumer:
     """The messages of ``stream`` that match ``filters`` from a position on, each once and in order.
 
-    ``name`` is for the log. At most ``depth`` messages are requested at a time, as often as ``pace`` allows.
+    ``name`` is for the log. At most ``depth`` messages are requested at a time, as often as ``pace`` allows; with
+    ``headers_only`` they come without their data.
     """
 
     def __init__(
-        self, bus: Bus, *, name: str, stream: str, filters: Sequence[str], depth: int, pace: PullPacer
+        self,
+        bus: Bus,
+        *,
+        name: str,
+        stream: str,
+        filters: Sequence[str],
+        depth: int,
+        pace: PullPacer,
+        headers_only: bool = False,
     ) -> None:
         self._bus = bus
         self._name = name
@@ -156,6 +184,7 @@ class OrderedConsumer:
         self._filters = list(filters)
         self._depth = depth
         self._pace = pace
+        self._headers_only = headers_only
         self._subscription: PullSubscription | None = None
         self._consumer = ""
         self._generation = -1
@@ -218,7 +247,12 @@ class OrderedConsumer:
 
     async def _open(self, after: int) -> PullSubscription:
         info = await _api.create_reader(
-            self._bus, self._stream, self._filters, start=after + 1, inactive_s=_INACTIVE_S
+            self._bus,
+            self._stream,
+            self._filters,
+            start=after + 1,
+            inactive_s=_INACTIVE_S,
+            headers_only=self._headers_only,
         )
         self._consumer, self._expected = info.name, 1
         self._generation = self._bus.generation

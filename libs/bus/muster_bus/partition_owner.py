@@ -26,6 +26,7 @@ class PartitionOwner:
         self._hold = hold
         self._on_complete = on_complete
         self._owned: frozenset[int] = frozenset()
+        self._lost: set[int] = set()
         self._held: dict[int, _Partition] = {}
         self._changed = asyncio.Event()
 
@@ -35,14 +36,20 @@ class PartitionOwner:
         return self._owned
 
     def own(self, partitions: frozenset[int]) -> None:
-        """Set the owned partitions."""
+        """Set the owned partitions; one that was not owned for a moment is held anew."""
+        self._lost |= self._held.keys() - partitions
         self._owned = partitions
         self._changed.set()
 
     def __contains__(self, partition: object) -> bool:
         """Return whether the partition is held and its state is complete."""
         held = self._held.get(partition) if isinstance(partition, int) else None
-        return held is not None and held.complete.is_set()
+        return held is not None and held.complete.is_set() and partition not in self._lost
+
+    @property
+    def is_complete(self) -> bool:
+        """Whether the state of every owned partition is complete."""
+        return all(partition in self for partition in self._owned)
 
     async def run(self) -> None:
         """Hold the owned partitions until cancelled; raises what ``hold`` raises."""
@@ -53,7 +60,8 @@ class PartitionOwner:
                 self._changed.clear()
                 if reporting is not None:
                     reporting.cancel()
-                lost = [self._held.pop(partition).task for partition in self._held.keys() - self._owned]
+                lost = [self._held.pop(partition).task for partition in self._held.keys() & self._lost]
+                self._lost.clear()
                 for task in lost:
                     task.cancel()
                 await asyncio.gather(*lost, return_exceptions=True)

@@ -65,6 +65,10 @@ _LONGEST_PAUSE_S = 2.0
 _POLL_S = 0.05
 _IN_FLIGHT_S = 0.01
 _ACKNOWLEDGE_EVERY_S = 0.25
+_CHECK_EVERY_S = 1.0
+_CHECK_LATER_EVERY_S = 5.0
+_NEW_OWNER_S = 60.0
+"""For so long after the start it is likely that an earlier owner still takes messages."""
 
 
 def _load_nothing(_: list[Entry]) -> None:
@@ -141,6 +145,8 @@ class PartitionReader:
         self._settling = PullPacer(tick_s=flush_interval_s)
         self._unacknowledged: Incoming | None = None
         self._acknowledge_at = 0.0
+        self._began_at = 0.0
+        self._check_at = 0.0
         self._gapless = False
         self._stopping = False
 
@@ -159,6 +165,8 @@ class PartitionReader:
         async with self._source, self._replays:
             await self._rebuild()
             await self._catch_up()
+            self._began_at = asyncio.get_running_loop().time()
+            self._check_at = self._began_at + _CHECK_EVERY_S
             await self._follow()
 
     async def wait_for(self, sequence: int, timeout_s: float) -> None:
@@ -277,12 +285,33 @@ class PartitionReader:
             self._bus.metrics.lag(self._durable, batch[-1].pending)
 
     async def _take_delivered(self, subscription: PullSubscription) -> None:
-        deliveries = await subscription.take(self._batch, wait_s=self._until_acknowledged())
+        waits = (self._until_acknowledged(), max(0.0, self._check_at - asyncio.get_running_loop().time()))
+        deliveries = await subscription.take(
+            self._batch, wait_s=min(wait_s for wait_s in waits if wait_s is not None)
+        )
         if deliveries:
             await self._absorb(deliveries)
             self._unacknowledged = deliveries[-1][1]
+        elif asyncio.get_running_loop().time() >= self._check_at:
+            await self._read_taken_by_others(subscription)
         if self._until_acknowledged() == 0:
             await self._acknowledge()
+
+    async def _read_taken_by_others(self, subscription: PullSubscription) -> None:
+        """Read from the stream what another instance has taken from the consumer, if nothing comes after it.
+
+        An owner that was paused takes messages until it finds that it has lost the partition.
+        """
+        now = asyncio.get_running_loop().time()
+        is_new = now < self._began_at + _NEW_OWNER_S
+        self._check_at = now + (_CHECK_EVERY_S if is_new else _CHECK_LATER_EVERY_S)
+        try:
+            unread = await next_unread(self._bus, self._stream, self._filters, self._position)
+            if unread is not None and not await subscription.has_any(within_s=_POLL_S):
+                log.info("%s: another instance has taken %d", self._durable, unread)
+                await self._read(await self._bus.last_sequence(self._stream), live=True)
+        except (BusUnavailable, BusNotFound) as error:
+            log.info("%s cannot be compared with the stream: %s", self._durable, error)
 
     async def _absorb(self, deliveries: list[tuple[int, Incoming]]) -> None:
         """Handle new deliveries, and what is missing between them."""

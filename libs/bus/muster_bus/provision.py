@@ -4,14 +4,15 @@ This is a deployment step, and part of the start of ``muster up``; services do n
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Sequence
+from contextlib import suppress
 from typing import Literal
 
 import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus
-from muster_bus.errors import BusRejected
+from muster_bus.errors import BusNotFound, BusRejected, StreamFull
 
 _NS = 1_000_000_000
 _NAME_IN_USE = 10058
@@ -78,34 +79,84 @@ async def provision(
 ) -> None:
     """Create what is missing, update what differs, leave the rest; repeatable.
 
-    Raises ``BusRejected`` if the broker cannot change an existing one (an ack policy, for instance), ``BusUnavailable``
-    without an answer.
+    Raises ``BusRejected`` if the broker cannot change an existing one (an ack policy, for instance), ``StreamFull`` if a
+    stream does not fit into the broker's store, ``BusUnavailable`` without an answer.
     """
-    configs = [_stream(spec) for spec in streams] + [_bucket(spec) for spec in buckets]
     gate = asyncio.Semaphore(_AT_ONCE)
-    await asyncio.gather(*(_put_stream(bus, gate, config) for config in configs))
-    await asyncio.gather(*(_put_consumer(bus, gate, spec) for spec in consumers))
+
+    async def gated(work: Awaitable[None]) -> None:
+        async with gate:
+            await work
+
+    # The largest first: if it does not fit, no other has taken space, which the broker would release only at its restart.
+    for spec in sorted(streams, key=lambda spec: spec.max_bytes, reverse=True):
+        await put_stream(bus, spec)
+    await asyncio.gather(*(gated(put_bucket(bus, spec)) for spec in buckets))
+    await asyncio.gather(*(gated(put_consumer(bus, spec)) for spec in consumers))
 
 
-async def _put_stream(bus: Bus, gate: asyncio.Semaphore, config: dict[str, object]) -> None:
-    async with gate:
+async def put_stream(bus: Bus, spec: StreamSpec) -> None:
+    """Create the stream, or update it if it differs; raises as ``provision`` does."""
+    try:
+        await _put(bus, _stream(spec))
+    except StreamFull as refusal:
+        raise StreamFull(
+            f"stream {spec.name} of {spec.max_bytes} bytes does not fit into the broker's store: {refusal.description}",
+            code=refusal.code,
+            err_code=refusal.err_code,
+        ) from refusal
+
+
+async def _put(bus: Bus, wanted: dict[str, object]) -> None:
+    name = wanted["name"]
+    # Asked first: when the broker is asked to create a stream that exists, it counts its bytes again.
+    current = await _config_of(bus, f"{name}")
+    if current is None:
         try:
-            await _api.call(bus, f"STREAM.CREATE.{config['name']}", config, _api.StreamInfo)
+            await _api.call(bus, f"STREAM.CREATE.{name}", wanted, _api.StreamInfo)
+            return
         except BusRejected as refusal:
+            # Another provisioning step created it in between.
             if refusal.err_code != _NAME_IN_USE:
                 raise
-            await _api.call(bus, f"STREAM.UPDATE.{config['name']}", config, _api.StreamInfo)
+    elif all((current.get(field) or None) == (value or None) for field, value in wanted.items()):
+        return
+    await _api.call(bus, f"STREAM.UPDATE.{name}", wanted, _api.StreamInfo)
 
 
-async def _put_consumer(bus: Bus, gate: asyncio.Semaphore, spec: ConsumerSpec) -> None:
-    async with gate:
-        api_subject = f"CONSUMER.CREATE.{spec.stream}.{spec.consumer}"
-        payload = {"stream_name": spec.stream, "config": _consumer(spec)}
-        await _api.call(bus, api_subject, payload, _api.ConsumerInfo)
+async def put_bucket(bus: Bus, spec: BucketSpec) -> None:
+    """Create the bucket, or update it if it differs; raises as ``provision`` does."""
+    await put_stream(bus, stream_of_bucket(spec))
+
+
+async def put_consumer(bus: Bus, spec: ConsumerSpec) -> None:
+    """Create the consumer, or update it; raises as ``provision`` does."""
+    payload = {"stream_name": spec.stream, "config": _consumer(spec)}
+    await _api.call(bus, f"CONSUMER.CREATE.{spec.stream}.{spec.consumer}", payload, _api.ConsumerInfo)
+
+
+async def held_bytes(bus: Bus, streams: Sequence[StreamSpec]) -> dict[str, int]:
+    """Return the bytes that each existing stream holds, by name."""
+    held: dict[str, int] = {}
+    for spec in streams:
+        with suppress(BusNotFound):
+            held[spec.name] = (await _api.stream_state(bus, spec.name)).bytes
+    return held
+
+
+class _Config(msgspec.Struct, frozen=True):
+    config: dict[str, object]
+
+
+async def _config_of(bus: Bus, stream: str) -> dict[str, object] | None:
+    try:
+        return (await _api.call(bus, f"STREAM.INFO.{stream}", None, _Config)).config
+    except BusNotFound:
+        return None
 
 
 def _stream(spec: StreamSpec) -> dict[str, object]:
-    config: dict[str, object] = {
+    return {
         "name": spec.name,
         "subjects": list(spec.subjects),
         "retention": "limits",
@@ -126,29 +177,24 @@ def _stream(spec: StreamSpec) -> dict[str, object]:
         "allow_rollup_hdrs": spec.allow_rollup,
         "deny_delete": spec.deny_delete,
         "description": spec.description,
+        "allow_atomic": spec.allow_atomic,
+        "allow_msg_ttl": spec.allow_msg_ttl,
+        "allow_msg_schedules": spec.allow_schedules,
     }
-    if spec.allow_atomic:
-        config["allow_atomic"] = True
-    if spec.allow_msg_ttl:
-        config["allow_msg_ttl"] = True
-    if spec.allow_schedules:
-        config["allow_msg_schedules"] = True
-    return config
 
 
-def _bucket(spec: BucketSpec) -> dict[str, object]:
-    return _stream(
-        StreamSpec(
-            name=f"KV_{spec.name}",
-            subjects=[f"$KV.{spec.name}.>"],
-            max_bytes=spec.max_bytes,
-            max_msgs_per_subject=spec.history,
-            max_msg_bytes=spec.max_value_bytes,
-            replicas=spec.replicas,
-            allow_msg_ttl=spec.ttl,
-            allow_rollup=True,
-            description=spec.description,
-        )
+def stream_of_bucket(spec: BucketSpec) -> StreamSpec:
+    """Return the stream of a bucket."""
+    return StreamSpec(
+        name=f"KV_{spec.name}",
+        subjects=[f"$KV.{spec.name}.>"],
+        max_bytes=spec.max_bytes,
+        max_msgs_per_subject=spec.history,
+        max_msg_bytes=spec.max_value_bytes,
+        replicas=spec.replicas,
+        allow_msg_ttl=spec.ttl,
+        allow_rollup=True,
+        description=spec.description,
     )
 
 

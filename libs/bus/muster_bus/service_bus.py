@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster_bus import Bus, BusMetrics, BusSettings
+from muster_bus import BrokerClock, Bus, BusMetrics, BusSettings
 from muster_service.app import Context
 from muster_service.metrics import Metrics
 from muster_service.settings import ServiceSettings
@@ -21,8 +21,17 @@ class PrometheusBusMetrics(BusMetrics):
         self._dead_lettered = metrics.counter(
             "muster_bus_dead_lettered", "dead letters, by consumer", ("consumer",)
         )
+        self._unreadable = metrics.counter(
+            "muster_bus_unreadable", "messages and values that were ignored as unreadable", ("stream",)
+        )
         self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by consumer", ("consumer",))
         self._reconnected = metrics.counter("muster_bus_reconnected", "reconnects to the broker")
+        self._elected = metrics.counter(
+            "muster_elections", "elections that this instance won, by lease", ("lease",)
+        )
+        self._lapsed = metrics.counter(
+            "muster_membership_lapses", "memberships that this instance did not renew in time", ("group",)
+        )
         self._refused = metrics.counter(
             "muster_bus_refused", "subjects that the broker refused for lack of permission"
         )
@@ -39,6 +48,10 @@ class PrometheusBusMetrics(BusMetrics):
         """Count a dead letter of `consumer`."""
         self._dead_lettered.labels(consumer).inc()
 
+    def unreadable(self, stream: str, /) -> None:
+        """Count a message or value of `stream` that was ignored."""
+        self._unreadable.labels(stream).inc()
+
     def lag(self, consumer: str, pending: int, /) -> None:
         """Set the messages that wait for `consumer`."""
         self._lag.labels(consumer).set(pending)
@@ -46,6 +59,14 @@ class PrometheusBusMetrics(BusMetrics):
     def reconnected(self) -> None:
         """Count a reconnect."""
         self._reconnected.inc()
+
+    def elected(self, key: str, /) -> None:
+        """Count an election."""
+        self._elected.labels(key).inc()
+
+    def lapsed(self, group: str, /) -> None:
+        """Count a lapse."""
+        self._lapsed.labels(group).inc()
 
     def refused(self) -> None:
         """Count a refusal."""
@@ -61,3 +82,10 @@ async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:
     )
     ctx.on_close(bus.close)
     return bus
+
+
+def broker_clock(bus: Bus, ctx: Context, stream: str) -> BrokerClock:
+    """Return a clock that follows the broker's as long as the service runs."""
+    clock = BrokerClock(bus, stream)
+    ctx.add_part("clock", clock.run)
+    return clock

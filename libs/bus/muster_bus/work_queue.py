@@ -137,14 +137,26 @@ class WorkQueue:
         if incoming.delivered > 1:
             self._bus.metrics.redelivered(self._durable)
         try:
-            await self._call(incoming)
+            await self._call_stored(incoming)
         except Poison as poison:
             await self._dead_letter_(incoming, poison.reason)
+        except BusUnavailable:
+            await self._put_back(incoming, _BACK_OFF_S[-1])
         except Exception as error:
             await self._failed(incoming, error)
         else:
             self._bus.metrics.lag(self._durable, incoming.pending)
             await self._acknowledge(incoming)
+
+    async def _call_stored(self, incoming: Incoming) -> None:
+        """Call the handler; for an unreadable message again with what the stream has, if the delivery was damaged."""
+        try:
+            await self._call(incoming)
+        except Poison:
+            stored = await self._dead_letters.stored_version(incoming)
+            if stored is None:
+                raise
+            await self._call(stored)
 
     async def _call(self, incoming: Incoming) -> None:
         """Call the handler; without the bus the message is held here, since a redelivery would count."""

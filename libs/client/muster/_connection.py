@@ -124,6 +124,11 @@ def is_transient(error: grpc.RpcError) -> bool:
     return code in _UNAVAILABLE or bool(_BROKEN_STREAM.search(details))
 
 
+def can_resume(error: grpc.RpcError) -> bool:
+    """Return whether a stream that ended so can continue: as ``is_transient``, or a watch was read too slowly and was aborted."""
+    return is_transient(error) or _status(error)[0] is grpc.StatusCode.ABORTED
+
+
 def error_of(error: grpc.RpcError, *, address: str) -> MusterError:
     """Return the exception for a failed call to ``address``."""
     code, details = _status(error)

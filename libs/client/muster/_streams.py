@@ -196,7 +196,8 @@ class JobsCursor:
 
     def request(self) -> job_service_pb2.WatchJobsRequest:
         """Return the next request."""
-        after = max(self._newest - RESUME_OVERLAP, self._after)
+        # A new watch gets live jobs only; a resumed one must hear of those that have ended meanwhile.
+        after = max(self._newest - RESUME_OVERLAP, self._after, int(self._synced or self._newest > 0))
         return job_service_pb2.WatchJobsRequest(namespace=self._namespace, after_revision=after)
 
     def admits(self, response: job_service_pb2.WatchJobsResponse) -> bool:

@@ -11,6 +11,7 @@ import grpc
 from muster._connection import (
     DEFAULT_RETRY_TIMEOUT_S,
     Retries,
+    can_resume,
     channel_options,
     completed,
     error_of,
@@ -502,7 +503,7 @@ class Client:
             try:
                 return method(request, timeout=retries.remaining_s(), metadata=self._user)
             except grpc.RpcError as error:
-                self._pause_or_raise(retries, error, resumable=True)
+                self._pause_or_raise(retries, error, resumable=is_transient(error))
 
     def _command(
         self, method: grpc.UnaryUnaryMultiCallable[RequestT, CommandResponseT], request: RequestT
@@ -536,12 +537,12 @@ class Client:
             except grpc.RpcError as error:
                 if begun or has_begun(stream.initial_metadata()):
                     retries.reset()
-                self._pause_or_raise(retries, error, resumable=resumable)
+                self._pause_or_raise(retries, error, resumable=resumable and can_resume(error))
             finally:
                 stream.cancel()
 
     def _pause_or_raise(self, retries: Retries, error: grpc.RpcError, *, resumable: bool) -> None:
-        pause = retries.pause_s() if resumable and is_transient(error) else None
+        pause = retries.pause_s() if resumable else None
         if pause is None:
             raise error_of(error, address=self.address) from None
         time.sleep(pause)

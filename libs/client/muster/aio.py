@@ -12,6 +12,7 @@ from grpc import aio
 from muster._connection import (
     DEFAULT_RETRY_TIMEOUT_S,
     Retries,
+    can_resume,
     channel_options,
     completed,
     error_of,
@@ -506,7 +507,7 @@ class AsyncClient:
             try:
                 return await method(request, timeout=retries.remaining_s(), metadata=self._user)
             except grpc.RpcError as error:
-                await self._pause_or_raise(retries, error, resumable=True)
+                await self._pause_or_raise(retries, error, resumable=is_transient(error))
 
     async def _command(
         self, method: aio.UnaryUnaryMultiCallable[RequestT, CommandResponseT], request: RequestT
@@ -540,12 +541,12 @@ class AsyncClient:
             except grpc.RpcError as error:
                 if begun or has_begun(await stream.initial_metadata()):
                     retries.reset()
-                await self._pause_or_raise(retries, error, resumable=resumable)
+                await self._pause_or_raise(retries, error, resumable=resumable and can_resume(error))
             finally:
                 stream.cancel()
 
     async def _pause_or_raise(self, retries: Retries, error: grpc.RpcError, *, resumable: bool) -> None:
-        pause = retries.pause_s() if resumable and is_transient(error) else None
+        pause = retries.pause_s() if resumable else None
         if pause is None:
             raise error_of(error, address=self.address) from None
         await asyncio.sleep(pause)

@@ -10,7 +10,16 @@ import enum
 
 import msgspec
 
-from muster_core.models import Job, Node, Problem, Reason, ReplicaState, Resources, RestartScope
+from muster_core.models import (
+    Job,
+    Node,
+    Problem,
+    Reason,
+    ReplicaRecord,
+    ReplicaState,
+    Resources,
+    RestartScope,
+)
 
 
 class Event(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=True, tag_field="event"):
@@ -179,6 +188,24 @@ class ReplicasChanged(Event, frozen=True, gc=False, kw_only=True, tag=True):
     changes: tuple[ReplicaChange, ...]
 
 
+class JobAdopted(Event, frozen=True, gc=False, kw_only=True, tag=True):
+    """The record continues from the replicas that the runtime has: an older store was restored while they ran.
+
+    ``replicas`` are the members of ``generation`` of ``attempt``, and terminating ones; a member without a node is missing. ``job``
+    and the fields after it are those of the lost record of an orphan; a job that has a record keeps its own.
+    """
+
+    attempt: int
+    generation: int
+    replicas: tuple[ReplicaRecord, ...]
+    reason: Reason
+    job: Job | None = None
+    submission_id: str = ""
+    submitter: str = ""
+    built_by: str = ""
+    submitted_at: int = 0
+
+
 class Command(enum.StrEnum):
     """What a user may ask of a job."""
 
@@ -272,6 +299,7 @@ JobEvent = (
     | ScaleProposed
     | ProgressReported
     | ReplicasChanged
+    | JobAdopted
     | CommandRequested
     | JobRestarting
     | JobFinished

@@ -151,6 +151,7 @@ EVENTS: tuple[EventSpec, ...] = (
     _job(events.ScaleProposed, SCALER),
     _job(events.ProgressReported, POD_LAUNCHER),
     _job(events.ReplicasChanged, POD_LAUNCHER),
+    _job(events.JobAdopted, POD_LAUNCHER),
     _job(events.CommandRequested, GATEWAY),
     _job(events.JobRestarting, STATUS_TRACKER),
     _job(events.JobFinished, STATUS_TRACKER),
@@ -242,7 +243,8 @@ BUCKETS: tuple[BucketSpec, ...] = (
     BucketSpec(
         name=JOBS_BUCKET,
         max_value_bytes=_LARGEST,
-        description="The record of each job; written by the status-tracker.",
+        ttl=True,
+        description="The record of each job, below `live` until it is settled, then below `ended`; written by the status-tracker.",
     ),
     BucketSpec(
         name=LEASES_BUCKET,

@@ -154,6 +154,8 @@ def _step(event: events.JobEvent, after: int) -> str:
             return f"{event.attempt}/progress/{event.role}-{event.index}/{event.step}/{event.at}"
         case events.ReplicasChanged():
             return f"replicas/{_digest(_encoder.encode(event))}"
+        case events.JobAdopted():
+            return f"adopted/{_digest(_encoder.encode(event))}"
         case events.CommandRequested():
             return f"command/{event.command}/{event.request_id}"
         case events.JobRestarting():

@@ -104,14 +104,36 @@ def capacity_subject(pool: str) -> str:
     return in_pool(POOL_CAPACITY, pool)
 
 
-def record_key(job_id: str) -> str:
-    """Return the key of a job record: ``<shard>.<job_id>``, so that a shard can be read alone."""
-    return f"{shard_of(job_id)}.{_token(job_id)}"
+LIVE_RECORDS = "live.>"
+"""The filter for the records of all jobs of which something may still happen; every reader loads these."""
+
+ENDED_RECORDS = "ended.>"
+"""The filter for the records of ended jobs, which are read on demand."""
+
+
+def live_record_key(job_id: str) -> str:
+    """Return the key of the record of a job that is not settled: ``live.<shard>.<job_id>``, so that a shard can be read alone."""
+    return f"live.{shard_of(job_id)}.{_token(job_id)}"
+
+
+def ended_record_key(job_id: str) -> str:
+    """Return the key of the record of a settled job: ``ended.<shard>.<job_id>``; its removal means that the job was deleted."""
+    return f"ended.{shard_of(job_id)}.{_token(job_id)}"
+
+
+def record_keys(job_id: str) -> str:
+    """Return the filter for both keys of a job's record."""
+    return f"*.{shard_of(job_id)}.{_token(job_id)}"
+
+
+def job_id_in_key(key: str) -> str:
+    """Return the job id in the key of a record."""
+    return key.rpartition(".")[2]
 
 
 def partition_records(partition: int) -> tuple[str, ...]:
-    """Return the filters for the records of a partition."""
-    return in_partition("{shard}.*", partition)
+    """Return the filters for the live records of a partition."""
+    return in_partition("live.{shard}.*", partition)
 
 
 def job_id_in(subject: str) -> str:

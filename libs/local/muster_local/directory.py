@@ -53,6 +53,8 @@ class DataDirectory:
         self.root = root.expanduser().absolute()
         #: The broker's configuration and its store of events and job records.
         self.broker = self.root / "broker"
+        #: The store alone.
+        self.store = self.broker / "store"
         #: The root of the process runtime, with a directory for every job.
         self.replicas = self.root / "replicas"
         #: The logs of removed pods, with the Kubernetes runtime.
@@ -117,11 +119,13 @@ class DataDirectory:
 
 
 def write_atomically(path: Path, content: bytes) -> None:
-    """Replace a file atomically: a reader sees either the old or the new content."""
+    """Replace a file atomically: a reader sees either the old or the new content, also after a power cut."""
     descriptor, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     try:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
         Path(name).replace(path)
     except BaseException:
         with contextlib.suppress(FileNotFoundError):

@@ -132,10 +132,11 @@ class SystemPrograms:
         self.otlp_endpoint = f"http://{sink.grpc}" if spans.sink else spans.endpoint
         self.trace_query_url = f"http://{sink.http}" if spans.sink else spans.query_url
 
-    def broker(self, lock: int) -> Program:
+    def broker(self, lock: int, *, max_store_bytes: int) -> Program:
         """Write the broker's configuration and return the broker.
 
         Args:
+            max_store_bytes: the most that its store may take.
             lock: the descriptor of the directory's lock, which the broker inherits: the store stays locked until the broker
                 has ended.
 
@@ -150,8 +151,8 @@ class SystemPrograms:
         except FileNotFoundError as error:
             raise LocalError(str(error)) from error
         root, config = str(self._directory.root), self._directory.broker / "server.conf"
-        store = self._directory.broker / "store"
-        write_atomically(config, server_config(self._broker_port, store).encode())
+        text = server_config(self._broker_port, self._directory.store, max_store_bytes=max_store_bytes)
+        write_atomically(config, text.encode())
         return Program(
             name=BROKER,
             argv=(str(server), "-c", str(config)),

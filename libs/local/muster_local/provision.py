@@ -1,16 +1,20 @@
 """Creates the streams, consumers and buckets of the catalogue: `python -m muster_local.provision`.
 
-The services lack the permission, so that none of them can change how events are stored. `muster up` provisions on every
-start, which also upgrades an older store.
+`MUSTER_STORE_BYTES` is the size of the broker's store, if it is too small for the sizes of the catalogue. The services
+lack the permission, so that none of them can change how events are stored. `muster up` provisions on every start, which
+also upgrades an older store.
 """
 
 import asyncio
 import logging
 import sys
+from typing import Annotated
 
 import msgspec
+from msgspec import Meta
 
-from muster_bus import Bus, BusSettings, BusUnavailable, provision
+from muster_bus import Bus, BusSettings, BusUnavailable, StreamFull, held_bytes, provision
+from muster_local.store_size import fit_streams
 from muster_service.settings import Secret, SettingsError, load_settings
 
 log = logging.getLogger(__name__)
@@ -20,18 +24,25 @@ _PAUSE_S = 0.2
 
 
 class ProvisionSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """The broker's URL, and the user with the permission to change its streams."""
+    """The broker's URL, the user with the permission to change its streams, and the size of its store."""
 
     bus_url: str = "nats://127.0.0.1:4222"
     bus_user: str | None = None
     bus_password: Secret | None = None
+    store_bytes: Annotated[int, Meta(ge=1)] | None = None
 
 
-async def provision_bus(settings: BusSettings) -> None:
+async def provision_bus(settings: BusSettings, *, store_bytes: int | None = None) -> None:
     """Create or update every stream, consumer and bucket of the catalogue; idempotent.
+
+    Args:
+        settings: the broker, and a user with the permission.
+        store_bytes: what the broker's store may take; streams are made smaller to fit. None: it has space for the sizes
+            of the catalogue.
 
     Raises:
         BusRejected: an existing stream cannot be changed to its declaration.
+        StreamFull: a stream does not fit into the broker's store.
         TimeoutError: the broker did not answer for a minute.
     """
     # The import takes a while; the broker starts meanwhile.
@@ -42,7 +53,11 @@ async def provision_bus(settings: BusSettings) -> None:
         try:
             while True:
                 try:
-                    return await provision(bus, STREAMS, CONSUMERS, BUCKETS)
+                    streams = STREAMS
+                    if store_bytes is not None:
+                        held = await held_bytes(bus, STREAMS)
+                        streams = fit_streams(STREAMS, available_bytes=store_bytes, held=held)
+                    return await provision(bus, streams, CONSUMERS, BUCKETS)
                 except BusUnavailable as error:
                     log.warning("the broker did not answer, retrying: %s", error)
                     await asyncio.sleep(_PAUSE_S)
@@ -58,13 +73,22 @@ def main() -> int:
     except SettingsError as error:
         log.error("%s", error)
         return 2
-    password = settings.bus_password.reveal() if settings.bus_password else None
+    bus_settings = BusSettings(
+        url=settings.bus_url,
+        user=settings.bus_user,
+        password=settings.bus_password.reveal() if settings.bus_password else None,
+    )
     try:
-        asyncio.run(
-            provision_bus(BusSettings(url=settings.bus_url, user=settings.bus_user, password=password))
-        )
+        asyncio.run(provision_bus(bus_settings, store_bytes=settings.store_bytes))
     except TimeoutError:
         log.error("the broker at %s did not answer within %g s", settings.bus_url, _TIMEOUT_S)
+        return 1
+    except StreamFull as error:
+        log.error(
+            "%s; give the store of the broker at %s more space, or set MUSTER_STORE_BYTES to what it has and restart the broker",
+            error.description,
+            settings.bus_url,
+        )
         return 1
     log.info("the broker at %s has all streams, consumers and buckets of the catalogue", settings.bus_url)
     return 0

@@ -113,8 +113,14 @@ class LocalSystem:
         """Start the system and wait until it is ready. After a failed or cancelled start, call `stop`.
 
         Raises:
-            LocalError: the directory or a port is in use; a program fails to start, or is not ready within a minute.
+            LocalError: the directory or a port is in use; the disk is too small; a program fails to start, or is not ready
+                within a minute.
         """
+        from muster_events.catalogue import STREAMS  # noqa: PLC0415
+        from muster_local.store_size import require_space  # noqa: PLC0415
+
+        # First of all: on a full disk nothing else could be written.
+        disk = require_space(self.directory.store, STREAMS)
         self.directory.make()
         self._lock = await self.directory.lock()
         self.directory.endpoints.unlink(missing_ok=True)
@@ -129,7 +135,9 @@ class LocalSystem:
             await require_port(self.options.port)
         ports = assign_ports(self.options.port_names, file=self.directory.ports)
         self._programs = programs = SystemPrograms(self.options, self.directory, ports, command=self._command)
-        supervisor.start(programs.broker(self._lock), is_ready=is_broker_ready)
+        # Not what is free now: the streams have limits, and the disk may be extended or freed while the broker runs.
+        broker = programs.broker(self._lock, max_store_bytes=disk.total_bytes)
+        supervisor.start(broker, is_ready=is_broker_ready)
         if self.options.spans.sink:
             supervisor.start(programs.sink())
         # The import overlaps with the broker's start; the services need the streams to start.
@@ -138,7 +146,7 @@ class LocalSystem:
 
         await supervisor.wait_ready([BROKER], timeout_s=_BROKER_READY_S)
         try:
-            await provision_bus(BusSettings(url=programs.bus_url))
+            await provision_bus(BusSettings(url=programs.bus_url), store_bytes=disk.available_bytes)
         except (BusError, TimeoutError) as error:
             raise LocalError(f"cannot create the broker's streams: {str(error) or 'no answer'}") from error
         for name in self.options.instance_names:

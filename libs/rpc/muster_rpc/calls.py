@@ -14,6 +14,12 @@ from grpc import aio
 ServerContext = aio.ServicerContext[Any, Any]
 """The context of a call; the generated signatures have the types of request and response."""
 
+RECORD_QUERIES = "muster.internal.v1.RecordService"
+"""The service of the status-tracker; every instance that has read the records answers."""
+
+LEADER_QUERIES = "muster.internal.v1.PoolService"
+"""The service of the scheduler; only the leader answers."""
+
 OPEN = (("muster-stream", "open"),)
 """The initial metadata of a stream that has begun."""
 

@@ -5,7 +5,7 @@ Every call can be repeated: starting a running replica, stopping an ended one an
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol, runtime_checkable
 
@@ -151,6 +151,14 @@ class ReplicaObserver(Protocol):
         """Stop observing the jobs of a partition; their replicas continue to run."""
         ...
 
+    async def refresh_job(self, job_id: str) -> None:
+        """Read all runs of a job from their source: afterwards a run without an observation does not exist.
+
+        Observations may be late, in particular of what another instance did just before it lost the partition. Raises when
+        the source cannot be read.
+        """
+        ...
+
     def watch_job(self, job_id: str) -> AbstractAsyncContextManager[None]:
         """Observe one job inside the context, also a job of another instance's partition."""
         ...
@@ -205,8 +213,8 @@ class LogSource(Protocol):
 
     def logs(
         self, job_id: str, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
-    ) -> AsyncIterator[LogChunk]:
-        """Yield the output of replicas, stdout and stderr as one stream.
+    ) -> AsyncGenerator[LogChunk]:
+        """Yield the output of replicas, stdout and stderr as one stream. A reader that leaves earlier closes the generator.
 
         Args:
             job_id: The job.
@@ -289,8 +297,8 @@ class ExecSession(Protocol):
         """Change the size of the terminal."""
         ...
 
-    def output(self) -> AsyncIterator[OutputChunk]:
-        """Yield the output to its end.
+    def output(self) -> AsyncGenerator[OutputChunk]:
+        """Yield the output to its end. A reader that leaves earlier closes the generator.
 
         Raises:
             ReplicaUnreachable: The connection to the command is lost.

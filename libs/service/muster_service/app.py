@@ -113,6 +113,10 @@ class Context:
         """Set whether `part` can work; the service is ready when every named part is."""
         self.readiness.set(part, ready)
 
+    def set_serving(self, service: str, serving: bool) -> None:
+        """Set whether this instance answers calls of the gRPC service of that full name, while it is ready."""
+        self.readiness.set_service(service, serving)
+
     def stop(self) -> None:
         """End the service like SIGTERM."""
         self._app.stop()
@@ -181,6 +185,7 @@ async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry)
         handler=Exposition(ctx.metrics, ctx.readiness),
     )
     _stop_on_signals(app)
+    _count_tasks(ctx.metrics)
     ctx.set_ready(_STARTING, False)
     ctx.on_drain(_mark_draining(ctx))
     ctx.on_close(pages.stop)
@@ -199,6 +204,12 @@ async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry)
     return code
 
 
+def _count_tasks(metrics: Metrics) -> None:
+    loop = asyncio.get_running_loop()
+    gauge = metrics.gauge("muster_tasks", "tasks of the event loop; steady growth is a leak")
+    gauge.set_function(lambda: len(asyncio.all_tasks(loop)))
+
+
 async def _build(build: Build[S], settings: S, ctx: Context) -> None:
     outcome = build(settings, ctx)
     if inspect.isawaitable(outcome):
@@ -209,11 +220,12 @@ async def _answer_calls(ctx: Context, settings: ServiceSettings) -> None:
     host = ctx.make_host(settings)
     if host is None:
         return
-    changes: asyncio.Queue[bool] = asyncio.Queue()
+    changes: asyncio.Queue[tuple[str, bool]] = asyncio.Queue()
 
     async def report_health() -> None:
         while True:
-            await host.set_serving(await changes.get())
+            service, serving = await changes.get()
+            await (host.set_service(service, serving) if service else host.set_serving(serving))
 
     async def finish_calls() -> None:
         await host.stop(settings.drain_seconds * _SHARE_OF_CALLS)
@@ -223,7 +235,8 @@ async def _answer_calls(ctx: Context, settings: ServiceSettings) -> None:
 
     await host.start()
     ctx.addresses["grpc"] = host.address
-    ctx.readiness.listen(changes.put_nowait)
+    ctx.readiness.listen(lambda ready: changes.put_nowait(("", ready)))
+    ctx.readiness.listen_to_services(lambda service, serving: changes.put_nowait((service, serving)))
     ctx.add_part("grpc-health", report_health)
     ctx.on_drain(finish_calls)
     # An earlier hook may have used up the drain time.

@@ -1,9 +1,20 @@
-"""gRPC channels to other services: trace propagation, default deadlines, fast reconnects."""
+"""gRPC channels to other services: trace propagation, default deadlines, fast reconnects, and another instance after a failure."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterable, Awaitable, Callable, Iterable
-from typing import TypeVar
+import asyncio
+import json
+from collections.abc import (
+    AsyncGenerator,
+    AsyncIterable,
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Sequence,
+)
+from contextlib import asynccontextmanager, suppress
+from typing import Protocol, TypeVar
 
 import grpc
 from grpc import aio
@@ -32,11 +43,15 @@ SERVER_OPTIONS: list[tuple[str, int | str]] = [
 
 CHANNEL_OPTIONS: list[tuple[str, int | str]] = [
     *_COMMON,
+    # What a caller has not read yet is kept in memory for each stream: the flow-control window must not grow.
+    ("grpc.http2.bdp_probe", 0),
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1_000),
     # This bounds a connection attempt: much less fails on a loaded machine, the default of 20 s hangs on a dead one.
     ("grpc.min_reconnect_backoff_ms", 2_000),
     ("grpc.dns_min_time_between_resolutions_ms", 1_000),
+    # Without this gRPC ignores the timeout of an attempt.
+    ("grpc.experimental.enable_hedging", 1),
 ]
 
 
@@ -45,13 +60,65 @@ A = TypeVar("A")
 Requests = AsyncIterable[Q] | Iterable[Q]
 
 
+class StreamingCall(Protocol):
+    """A call with a stream of answers."""
+
+    def __aiter__(self) -> AsyncIterator[object]:
+        """Iterate over the answers."""
+        ...
+
+    def cancel(self) -> bool:
+        """End the call."""
+        ...
+
+
+C = TypeVar("C", bound=StreamingCall)
+
+
+@asynccontextmanager
+async def until_left(call: C) -> AsyncGenerator[C]:
+    """End ``call`` with the block, however that ends.
+
+    A call that is merely dropped runs on until the garbage collector finds it: it is part of a reference cycle with the
+    iterator of its answers, which is broken here, too.
+    """
+    try:
+        yield call
+    finally:
+        call.cancel()
+        with suppress(asyncio.CancelledError, aio.AioRpcError):
+            async for _ in call:
+                pass
+
+
+_RETRIES = {
+    "maxAttempts": 5,
+    "initialBackoff": "0.05s",
+    "maxBackoff": "1s",
+    "backoffMultiplier": 3,
+    "retryableStatusCodes": ["UNAVAILABLE"],
+    # An instance that is paused or cut off accepts calls and never answers; queries wait up to 3 s for their revision.
+    "perAttemptRecvTimeout": "4s",
+}
+
+
 def channel(
-    address: str, *, default_timeout_s: float = 10.0, credentials: grpc.ChannelCredentials | None = None
+    address: str,
+    *,
+    default_timeout_s: float = 10.0,
+    credentials: grpc.ChannelCredentials | None = None,
+    queries: str = "",
+    called_once: Sequence[str] = (),
 ) -> aio.Channel:
     """Open a channel to `address`, a gRPC target such as `127.0.0.1:7071` or `dns:///gateway:7071`.
 
+    Calls are spread over the instances that the target names.
+
     Args:
         address: the target; connects at the first call, and again with a back-off of 0.1 to 1 s.
+        queries: the full name of a gRPC service whose calls can be repeated: they go to instances whose health for it is
+            SERVING, and to the next one after UNAVAILABLE or silence.
+        called_once: the methods of that service whose calls are not repeated.
         default_timeout_s: the deadline of a call without one; streaming calls get none.
         credentials: for TLS; default plain text.
     """
@@ -61,9 +128,19 @@ def channel(
         _StreamUnary(default_timeout_s),
         _StreamStream(default_timeout_s),
     ]
+    options = [*CHANNEL_OPTIONS, ("grpc.service_config", _service_config(queries, called_once))]
     if credentials is None:
-        return aio.insecure_channel(address, options=CHANNEL_OPTIONS, interceptors=interceptors)
-    return aio.secure_channel(address, credentials, options=CHANNEL_OPTIONS, interceptors=interceptors)
+        return aio.insecure_channel(address, options=options, interceptors=interceptors)
+    return aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
+
+
+def _service_config(queries: str, called_once: Sequence[str]) -> str:
+    config: dict[str, object] = {"loadBalancingConfig": [{"round_robin": {}}]}
+    if queries:
+        once = [{"service": queries, "method": method} for method in called_once]
+        config["methodConfig"] = [{"name": [{"service": queries}], "retryPolicy": _RETRIES}, {"name": once}]
+        config["healthCheckConfig"] = {"serviceName": queries}
+    return json.dumps(config)
 
 
 class _Outgoing:

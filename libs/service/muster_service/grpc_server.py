@@ -34,6 +34,8 @@ class Health:
     def __init__(self) -> None:
         self._servicer = cast("_HealthServicer", health.aio.HealthServicer())  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]  # untyped package
         self._names: tuple[str, ...] = ("",)
+        self._serving = False
+        self._stopped: set[str] = set()
 
     async def add_to(self, server: aio.Server, names: Sequence[str]) -> None:
         """Answer on `server` for the services `names`, as NOT_SERVING at first."""
@@ -42,12 +44,23 @@ class Health:
         health_pb2_grpc.add_HealthServicer_to_server(self._servicer, server)  # pyright: ignore[reportUnknownMemberType]  # untyped package
 
     async def set_serving(self, serving: bool) -> None:
-        """Set whether the services can be called, and notify watchers."""
-        status = (
-            health_pb2.HealthCheckResponse.SERVING if serving else health_pb2.HealthCheckResponse.NOT_SERVING
-        )
+        """Set whether the server can be called, and notify watchers."""
+        self._serving = serving
         for name in self._names:
-            await self._servicer.set(name, status)
+            await self._report(name)
+
+    async def set_service(self, name: str, serving: bool) -> None:
+        """Set whether the service `name` can be called while the server can."""
+        if serving:
+            self._stopped.discard(name)
+        else:
+            self._stopped.add(name)
+        await self._report(name)
+
+    async def _report(self, name: str) -> None:
+        is_serving = self._serving and name not in self._stopped
+        response = health_pb2.HealthCheckResponse
+        await self._servicer.set(name, response.SERVING if is_serving else response.NOT_SERVING)
 
     async def shut_down(self) -> None:
         """Answer NOT_SERVING from now on, whatever is set later."""
@@ -138,8 +151,12 @@ class GrpcHost:
         await server.start()
 
     async def set_serving(self, serving: bool) -> None:
-        """Set the health of each service and of the whole."""
+        """Set the health of the whole, and of each service that is not set apart."""
         await self._health.set_serving(serving)
+
+    async def set_service(self, name: str, serving: bool) -> None:
+        """Set whether the service `name` is one that serves while the whole does."""
+        await self._health.set_service(name, serving)
 
     async def stop(self, grace_s: float) -> None:
         """Refuse new calls, let running ones finish for `grace_s` seconds, then cancel them.

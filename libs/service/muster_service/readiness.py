@@ -14,6 +14,8 @@ class Readiness:
     def __init__(self) -> None:
         self._conditions: dict[str, bool] = {}
         self._listeners: list[Callable[[bool], None]] = []
+        self._services: dict[str, bool] = {}
+        self._service_listeners: list[Callable[[str, bool], None]] = []
 
     @property
     def ready(self) -> bool:
@@ -36,3 +38,15 @@ class Readiness:
     def listen(self, listener: Callable[[bool], None]) -> None:
         """Call `listener` with the new readiness at every change."""
         self._listeners.append(listener)
+
+    def set_service(self, name: str, serving: bool) -> None:
+        """Set whether calls of the gRPC service `name` are answered while the whole is ready; by default they are."""
+        self._services[name] = serving
+        for listener in self._service_listeners:
+            listener(name, serving)
+
+    def listen_to_services(self, listener: Callable[[str, bool], None]) -> None:
+        """Call `listener` with what is set for each service, now and at every change."""
+        self._service_listeners.append(listener)
+        for name, serving in self._services.items():
+            listener(name, serving)

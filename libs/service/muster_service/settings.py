@@ -244,6 +244,20 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     drain_seconds: Annotated[float, Meta(description="longest drain after SIGTERM", ge=0)] = 10.0
 
 
+class LeaseSettings(ServiceSettings, frozen=True, kw_only=True):
+    """Settings of a service whose instances elect a leader or share partitions."""
+
+    lease_seconds: Annotated[
+        int,
+        Meta(
+            description="how long (s) an instance may be silent before others take over; up to five times as long while "
+            "the broker answers slowly",
+            ge=1,
+            le=60,
+        ),
+    ] = 3
+
+
 class _Field(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     tell: tuple[str, ...]

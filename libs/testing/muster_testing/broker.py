@@ -28,12 +28,13 @@ class BrokerFailed(Exception):
 class Broker:
     """One nats-server with JetStream on a free loopback port; ``folder`` holds its configuration, log and store.
 
-    ``extra_config`` is appended to the server's configuration, for users and limits.
+    ``extra_config`` is appended to the server's configuration, for users and limits; ``max_store_bytes`` limits its store.
     """
 
-    def __init__(self, folder: Path, *, extra_config: str = "") -> None:
+    def __init__(self, folder: Path, *, extra_config: str = "", max_store_bytes: int | None = None) -> None:
         self._folder = folder
         self._extra_config = extra_config
+        self._max_store_bytes = max_store_bytes
         self._port = 0
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -124,7 +125,13 @@ class Broker:
 
     def _write_config(self) -> Path:
         config = self._folder / "server.conf"
-        text = server_config(self._port, self._folder / "store", name="test", ports_dir=self._folder)
+        text = server_config(
+            self._port,
+            self._folder / "store",
+            name="test",
+            max_store_bytes=self._max_store_bytes,
+            ports_dir=self._folder,
+        )
         config.write_text(text + self._extra_config)
         return config
 

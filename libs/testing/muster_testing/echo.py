@@ -23,6 +23,14 @@ class Echo:
         self.entered = asyncio.Event()
         self.release = asyncio.Event()
         self.cancelled = asyncio.Event()
+        self.counted = 0
+
+    async def count_calls(self, request: bytes, context: Context) -> bytes:
+        """Count the call and return; abort with UNAVAILABLE if the request is `unavailable`."""
+        self.counted += 1
+        if request == b"unavailable":
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        return request
 
     async def say(self, request: bytes, context: Context) -> bytes:
         """Return the request."""
@@ -95,6 +103,7 @@ def add_echo(echo: Echo, server: aio.Server) -> None:
     """Register the service, as a generated `add_...Servicer_to_server` does."""
     unary = {
         "Say": echo.say,
+        "CountCalls": echo.count_calls,
         "Wait": echo.wait,
         "Crash": echo.crash,
         "Refuse": echo.refuse,

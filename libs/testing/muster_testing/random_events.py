@@ -14,6 +14,7 @@ from muster_core.models import (
     JobRecord,
     Phase,
     Reason,
+    ReplicaRecord,
     ReplicaState,
     RestartPolicy,
     RestartScope,
@@ -127,6 +128,8 @@ class RandomEvents:
             events.ProgressReported(
                 role="worker", index=0, attempt=attempt, step=self._now % 997, at=self._now
             ),
+            events.JobAdopted(attempt=attempt, generation=generation, reason=WHY, replicas=base.gang()[:1]),
+            self._adopted(base),
             self._placed(base),
             self._resized(base),
             self._seen(base),
@@ -142,6 +145,26 @@ class RandomEvents:
         return events.CommandRequested(
             command=command, request_id="c", role=one.role if one else "", target=one.index if one else None
         )
+
+    def _adopted(self, base: JobRecord) -> events.JobEvent:
+        """The whole gang of the next attempt runs, some of it on another node."""
+        gang = self._placed(base)
+        if not isinstance(gang, events.JobPlaced):
+            return gang
+        state, now = ReplicaState.RUNNING, self._now
+        replicas = tuple(
+            ReplicaRecord(
+                role=one.role,
+                index=one.index,
+                attempt=gang.attempt,
+                generation=1,
+                node=one.node,
+                state=state,
+                running_at=now,
+            )
+            for one in gang.replicas
+        )
+        return events.JobAdopted(attempt=gang.attempt, generation=1, replicas=replicas, reason=WHY)
 
     def _placed(self, base: JobRecord) -> events.JobEvent:
         if base.job is None:

@@ -30,6 +30,7 @@ from muster_rpc.calls import ServerContext
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
 from muster_rpc.v1 import job_pb2, job_service_pb2 as pb, job_service_pb2_grpc
+from muster_service.grpc_client import until_left
 
 _COMMAND_WORDS = {Command.CANCEL: "cancelled", Command.DELETE: "deleted"}
 _MAX_BUILD_USERS = 1000
@@ -197,14 +198,14 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         """Forward the watch of status-tracker."""
         query = queries_pb2.WatchRecordRequest(job=request.job, after_revision=request.after_revision)
         try:
-            answers = self._records.WatchRecord(query)
-            await forward_initial_metadata(answers, context)
-            async for answer in answers:
-                yield pb.WatchJobResponse(
-                    type=answer.type,
-                    job=answer.job if answer.HasField("job") else None,
-                    revision=answer.revision,
-                )
+            async with until_left(self._records.WatchRecord(query)) as answers:
+                await forward_initial_metadata(answers, context)
+                async for answer in answers:
+                    yield pb.WatchJobResponse(
+                        type=answer.type,
+                        job=answer.job if answer.HasField("job") else None,
+                        revision=answer.revision,
+                    )
         except aio.AioRpcError as error:
             await abort_as(error, context, "status-tracker")
 
@@ -216,14 +217,14 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
             namespace=request.namespace, after_revision=request.after_revision
         )
         try:
-            answers = self._records.WatchRecords(query)
-            await forward_initial_metadata(answers, context)
-            async for answer in answers:
-                yield pb.WatchJobsResponse(
-                    type=answer.type,
-                    job=answer.job if answer.HasField("job") else None,
-                    revision=answer.revision,
-                )
+            async with until_left(self._records.WatchRecords(query)) as answers:
+                await forward_initial_metadata(answers, context)
+                async for answer in answers:
+                    yield pb.WatchJobsResponse(
+                        type=answer.type,
+                        job=answer.job if answer.HasField("job") else None,
+                        revision=answer.revision,
+                    )
         except aio.AioRpcError as error:
             await abort_as(error, context, "status-tracker")
 
@@ -317,8 +318,11 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
             job_id=job.job_id, replicas=request.replicas, follow=request.follow, tail=request.tail
         )
         try:
-            async for answer in self._replicas.ReadLogs(query):
-                yield pb.StreamLogsResponse(replica=answer.replica, data=answer.data, read_at=answer.read_at)
+            async with until_left(self._replicas.ReadLogs(query)) as answers:
+                async for answer in answers:
+                    yield pb.StreamLogsResponse(
+                        replica=answer.replica, data=answer.data, read_at=answer.read_at
+                    )
         except aio.AioRpcError as error:
             await abort_as(error, context, "pod-launcher")
 

@@ -23,6 +23,7 @@ from muster_rpc.calls import ServerContext
 from muster_rpc.convert import job_from_proto, phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
 from muster_rpc.v1 import job_pb2, job_service_pb2 as pb
+from muster_service.grpc_client import until_left
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
@@ -81,22 +82,20 @@ class ReplicaStreams:
             async for request in requests:
                 yield queries_pb2.ExecReplicaRequest(input=request.input)
 
-        stream = self._replicas.ExecReplica(inputs())
         try:
-            async for answer in stream:
-                match answer.WhichOneof("part"):
-                    case "started":
-                        await context.write(pb.ExecJobResponse(started=answer.started))
-                    case "output":
-                        await context.write(pb.ExecJobResponse(output=answer.output))
-                    case "ended":
-                        await context.write(pb.ExecJobResponse(ended=answer.ended))
-                    case None:
-                        pass
+            async with until_left(self._replicas.ExecReplica(inputs())) as answers:
+                async for answer in answers:
+                    match answer.WhichOneof("part"):
+                        case "started":
+                            await context.write(pb.ExecJobResponse(started=answer.started))
+                        case "output":
+                            await context.write(pb.ExecJobResponse(output=answer.output))
+                        case "ended":
+                            await context.write(pb.ExecJobResponse(ended=answer.ended))
+                        case None:
+                            pass
         except aio.AioRpcError as error:
             await abort_as(error, context, "pod-launcher")
-        finally:
-            stream.cancel()
 
     async def forward(self, requests: AsyncIterator[pb.ForwardPortRequest], context: ServerContext) -> None:
         """Connect the client to a port of a replica."""
@@ -127,25 +126,23 @@ class ReplicaStreams:
                 else:
                     yield queries_pb2.ConnectReplicaRequest(data=request.data)
 
-        stream = self._replicas.ConnectReplica(inputs())
         try:
-            async for answer in stream:
-                match answer.WhichOneof("part"):
-                    case "opened":
-                        await context.write(pb.ForwardPortResponse(opened=opened))
-                    case "data":
-                        await context.write(pb.ForwardPortResponse(data=answer.data))
-                    case "end":
-                        await context.write(pb.ForwardPortResponse(end=True))
-                    case "failed":
-                        await context.write(pb.ForwardPortResponse(failed=answer.failed))
-                        return
-                    case None:
-                        pass
+            async with until_left(self._replicas.ConnectReplica(inputs())) as answers:
+                async for answer in answers:
+                    match answer.WhichOneof("part"):
+                        case "opened":
+                            await context.write(pb.ForwardPortResponse(opened=opened))
+                        case "data":
+                            await context.write(pb.ForwardPortResponse(data=answer.data))
+                        case "end":
+                            await context.write(pb.ForwardPortResponse(end=True))
+                        case "failed":
+                            await context.write(pb.ForwardPortResponse(failed=answer.failed))
+                            return
+                        case None:
+                            pass
         except aio.AioRpcError as error:
             await abort_as(error, context, "pod-launcher")
-        finally:
-            stream.cancel()
 
 
 def select_replica(job: job_pb2.Job, selector: job_pb2.ReplicaSelector | None) -> job_pb2.Replica:

@@ -10,6 +10,7 @@ from muster_gateway.jobs import Jobs, JobServicer
 from muster_gateway.replicas import ReplicaStreams
 from muster_gateway.settings import GatewaySettings
 from muster_gateway.submissions import Submitter
+from muster_rpc.calls import LEADER_QUERIES, RECORD_QUERIES
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_rpc.v1 import (
     cluster_service_pb2_grpc,
@@ -26,8 +27,12 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     bus = await connect_bus(settings, ctx)
     submissions = BusSubmissions(bus)
     specs = queries_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
-    records = queries_pb2_grpc.RecordServiceStub(channel(settings.status_tracker_address))
-    pool = queries_pb2_grpc.PoolServiceStub(channel(settings.scheduler_address))
+    records = queries_pb2_grpc.RecordServiceStub(
+        channel(settings.status_tracker_address, queries=RECORD_QUERIES)
+    )
+    pool = queries_pb2_grpc.PoolServiceStub(
+        channel(settings.scheduler_address, queries=LEADER_QUERIES, called_once=["ApplyPoolQueues"])
+    )
     replicas = queries_pb2_grpc.ReplicaServiceStub(channel(settings.pod_launcher_address))
     jobs = Jobs(records=records, submissions=submissions)
     ctx.add_grpc(

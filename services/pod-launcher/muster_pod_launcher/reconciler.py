@@ -194,19 +194,18 @@ class JobReconciler:
     async def _report(self, job_id: str, record: JobRecord) -> int | None:
         """Publish new observations; returns until when (µs) they are batched, or None."""
         reported = self._reported.setdefault(job_id, set())
-        began = {run_of(o.replica): o.started_at for o in self._runtime.job_observations(job_id)}
-        steps = reconcile(record, self._seen(job_id), self._clock())
-        changes: list[ReplicaChange] = []
-        for step in steps:
-            if isinstance(step, Report):
-                changes += _with_start(step.change, began)
-        new = tuple(change for change in changes if _report_key(change) not in reported)
+        new = self._unreported(job_id, record)
+        if any(self._is_unobserved(job_id, change) for change in new):
+            # An end that follows only from the absence of an observation: the observations may be late.
+            await self._runtime.refresh_job(job_id)
+            new = self._unreported(job_id, record)
         if not new:
             return None
         all_running = self._all_running(job_id, record)
         until = self._batching.until(job_id, new, all_running=all_running, now=self._clock())
         if until is not None:
             return until
+        began = self._starts(job_id)
         event = ReplicasChanged(changes=new)
         await self._events.publish(record, event)
         self._batching.clear(job_id)
@@ -214,6 +213,22 @@ class JobReconciler:
         self._observer.observe(record, event, began)
         _log(record, new)
         return None
+
+    def _unreported(self, job_id: str, record: JobRecord) -> tuple[ReplicaChange, ...]:
+        reported = self._reported.get(job_id, set())
+        began = self._starts(job_id)
+        changes: list[ReplicaChange] = []
+        for step in reconcile(record, self._seen(job_id), self._clock()):
+            if isinstance(step, Report):
+                changes += _with_start(step.change, began)
+        return tuple(change for change in changes if _report_key(change) not in reported)
+
+    def _is_unobserved(self, job_id: str, change: ReplicaChange) -> bool:
+        return run_of(change) not in self._starts(job_id)
+
+    def _starts(self, job_id: str) -> dict[Run, int]:
+        """Return the start (µs, 0 before it) of each observed run of a job."""
+        return {run_of(seen.replica): seen.started_at for seen in self._runtime.job_observations(job_id)}
 
     def _all_running(self, job_id: str, record: JobRecord) -> bool:
         observed = self._runtime.job_observations(job_id)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, AsyncIterator, Coroutine, Mapping, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Coroutine, Sequence
+from contextlib import aclosing, asynccontextmanager, suppress
 from typing import TypeVar
 
 import grpc
@@ -37,16 +37,18 @@ _POLL_S = 0.3
 class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
     """Serves logs, exec and port-forward; any instance handles any call."""
 
-    def __init__(self, *, runtime: AccessibleRuntime, records: Mapping[str, JobRecord]) -> None:
+    def __init__(
+        self, *, runtime: AccessibleRuntime, record_of: Callable[[str], Awaitable[JobRecord | None]]
+    ) -> None:
         self._runtime = runtime
-        self._records = records
+        self._record_of = record_of
 
     async def ReadLogs(
         self, request: pb.ReadLogsRequest, context: ServerContext
     ) -> AsyncIterator[pb.ReadLogsResponse]:
         """Stream logs; with ``follow`` also of replicas that start later, until the job has ended and all its replicas have."""
         async with self._runtime.watch_job(request.job_id):
-            record = self._records.get(request.job_id)
+            record = await self._record_of(request.job_id)
             if record is None and not self._runtime.job_observations(request.job_id):
                 await context.abort(grpc.StatusCode.NOT_FOUND, f"job {request.job_id} has no logs")
             await _check_selectors(request, record, context)
@@ -59,8 +61,10 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
                         data=chunk.data,
                         read_at=timestamp_to_proto(time.time_ns() // 1000),
                     )
+                await reading
             finally:
                 reading.cancel()
+                await asyncio.gather(reading, return_exceptions=True)
 
     async def ExecReplica(  # pyright: ignore[reportIncompatibleMethodOverride] (it writes its responses itself)
         self, request_iterator: AsyncIterator[pb.ExecReplicaRequest], context: ServerContext
@@ -108,20 +112,27 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
 
     async def _read_all(self, request: pb.ReadLogsRequest, chunks: asyncio.Queue[LogChunk | None]) -> None:
         started: set[ReplicaId] = set()
-        async with asyncio.TaskGroup() as tasks:
-            while True:
-                # The replicas must be read after this, or a last one could be missed.
-                settled = not request.follow or self._is_settled(request.job_id)
-                fresh = [replica for replica in self._selected(request) if replica not in started]
-                if request.follow:
-                    for replica in fresh:
-                        tasks.create_task(self._read(request, [replica], chunks))
-                elif fresh:
-                    tasks.create_task(self._read(request, fresh, chunks))
-                started.update(fresh)
-                if settled:
-                    break
-                await asyncio.sleep(_POLL_S)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                while True:
+                    # The replicas must be read after this, or a last one could be missed.
+                    settled = not request.follow or await self._is_settled(request.job_id)
+                    fresh = [replica for replica in self._selected(request) if replica not in started]
+                    if request.follow:
+                        for replica in fresh:
+                            tasks.create_task(self._read(request, [replica], chunks))
+                    elif fresh:
+                        tasks.create_task(self._read(request, fresh, chunks))
+                    started.update(fresh)
+                    if settled:
+                        break
+                    await asyncio.sleep(_POLL_S)
+        except asyncio.CancelledError:
+            # The caller has left, and takes nothing from a full queue.
+            raise
+        except BaseException:
+            await chunks.put(None)
+            raise
         await chunks.put(None)
 
     async def _read(
@@ -131,11 +142,12 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
         chunks: asyncio.Queue[LogChunk | None],
     ) -> None:
         logs = self._runtime.logs(request.job_id, replicas, follow=request.follow, tail=request.tail or None)
-        async for chunk in logs:
-            await chunks.put(chunk)
+        async with aclosing(logs):
+            async for chunk in logs:
+                await chunks.put(chunk)
 
-    def _is_settled(self, job_id: str) -> bool:
-        record = self._records.get(job_id)
+    async def _is_settled(self, job_id: str) -> bool:
+        record = await self._record_of(job_id)
         return record is None or record.settled
 
     def _selected(self, request: pb.ReadLogsRequest) -> list[ReplicaId]:
@@ -175,10 +187,11 @@ async def _forward_input(execution: ExecSession, requests: AsyncIterator[pb.Exec
 
 
 async def _write_output(execution: ExecSession, context: ServerContext) -> None:
-    async for written in execution.output():
-        name = "stderr" if written.is_error else "stdout"
-        output = public.ExecOutput(**{name: written.data})
-        await context.write(pb.ExecReplicaResponse(output=output))
+    async with aclosing(execution.output()) as chunks:
+        async for written in chunks:
+            name = "stderr" if written.is_error else "stdout"
+            output = public.ExecOutput(**{name: written.data})
+            await context.write(pb.ExecReplicaResponse(output=output))
     ended = await execution.ended()
     last = public.ExecEnded(exit_code=ended.exit_code, message=ended.message)
     await context.write(pb.ExecReplicaResponse(ended=last))

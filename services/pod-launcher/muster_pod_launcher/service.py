@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
 
 from muster_bus import (
+    BrokerClock,
     Bus,
+    BusNotFound,
     BusUnavailable,
     GroupCommit,
     Incoming,
@@ -15,9 +19,9 @@ from muster_bus import (
     PartitionOwner,
     PartitionReader,
 )
-from muster_bus.service_bus import connect_bus
+from muster_bus.service_bus import broker_clock, connect_bus
 from muster_core.events import ReplicasChanged
-from muster_core.models import JobRecord
+from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,
@@ -28,14 +32,15 @@ from muster_events.catalogue import (
     reader_of,
 )
 from muster_events.codec import job_message
-from muster_events.subjects import PARTITIONS, partition_of, partition_records, record_key
+from muster_events.history import ended_record
+from muster_events.subjects import ENDED_RECORDS, PARTITIONS, job_id_in_key, partition_of, partition_records
 from muster_events.view import JobsView
 from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.observers import ReplicaMetrics, ReplicaSpanRecorder, register_replica_gauge
 from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.reconciler import JobReconciler
 from muster_pod_launcher.replica_access import ReplicaServicer
-from muster_pod_launcher.runtimes import make_runtime, now
+from muster_pod_launcher.runtimes import make_runtime
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.work_queue import JobWorkQueue
 from muster_rpc.internal.v1 import queries_pb2_grpc
@@ -49,12 +54,9 @@ _REPORTING_PARTITION = 0
 """The owner of this partition reports the nodes."""
 
 
-_DELETED_POLL_S = 5.0
-_NS_PER_US = 1000
-
-
-def _has_own_ttl(record: JobRecord) -> bool:
-    return record.job is not None and record.job.run.ttl_s is not None
+_LOOKUPS = 32
+_RETRY_S = 0.5
+_LAPSED_POLL_S = 0.25
 
 
 class BusEvents:
@@ -74,22 +76,37 @@ class Launcher:
     """The partitions of this instance: a view of their records, and the reconciler that follows it."""
 
     def __init__(
-        self, *, bus: Bus, ctx: Context, runtime: Runtime, pool: str, progress_s: float, batch_s: float
+        self,
+        *,
+        bus: Bus,
+        ctx: Context,
+        runtime: Runtime,
+        membership: Membership,
+        clock: BrokerClock,
+        pool: str,
+        progress_s: float,
+        batch_s: float,
     ) -> None:
         self._bus = bus
+        self._membership = membership
+        self._clock = clock
         self._ctx = ctx
         self._runtime = runtime
         self._pool = pool
         self._progress_s = progress_s
         self._records = KeyValueStore(bus, JOBS_BUCKET)
         self._observer = ReplicaSpanRecorder(ctx.telemetry)
+        self._history = self._records.watch_headers(ENDED_RECORDS)
+        self._archived: set[str] = set()
+        self._deleted: set[str] = set()
+        self._lookups = asyncio.Semaphore(_LOOKUPS)
         self.view = JobsView()
         self._reconciler = JobReconciler(
             records=self.view.records,
             runtime=runtime,
             events=BusEvents(bus),
             observer=ReplicaMetrics(self._observer, ctx.metrics),
-            clock=now,
+            clock=clock.now,
             forget=lambda job_id: self.view.records.pop(job_id, None) and None,
             batch_us=int(batch_s * _US),
         )
@@ -103,7 +120,7 @@ class Launcher:
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_runtime())
-                tasks.create_task(self._poll_deleted_records())
+                tasks.create_task(self._follow_history())
                 if isinstance(self._runtime, ProgressReader):
                     reports = ProgressReports(
                         bus=self._bus,
@@ -124,9 +141,49 @@ class Launcher:
     async def _process(self, job_id: str) -> None:
         if partition_of(job_id) not in self._partitions:
             return
+        if not self._membership.is_current:
+            # Another instance may have taken the partition: acting on records of the past could start what was stopped.
+            self._work_queue.add_after(job_id, _LAPSED_POLL_S)
+            return
+        await self._recall(job_id)
         at = await self._reconciler.process(job_id)
-        if at is not None:
-            self._work_queue.add_after(job_id, (at - now()) / _US)
+        if self._is_over(job_id):
+            self._drop(job_id)
+        elif at is not None:
+            self._work_queue.add_after(job_id, (at - self._clock.now()) / _US)
+
+    async def record(self, job_id: str) -> JobRecord | None:
+        """Return the record of a job that is live, or has ended, in one of this instance's partitions, or None."""
+        record = self.view.records.get(job_id)
+        if record is not None or not self._runtime.job_observations(job_id):
+            return record
+        return await ended_record(self._records, job_id)
+
+    async def _recall(self, job_id: str) -> None:
+        """Take the record of an ended job back for as long as its replicas are reconciled: without one they would be removed."""
+        known = self.view.records.get(job_id)
+        if known is not None:
+            if known.settled and job_id in self._deleted:
+                self._drop(job_id)
+            return
+        async with self._lookups:
+            record = await ended_record(self._records, job_id)
+        if record is not None and job_id not in self.view.records:
+            self.view.records[job_id] = record
+            self._archived.add(job_id)
+
+    def _is_over(self, job_id: str) -> bool:
+        """Return whether the stored record of an ended job suffices from now on."""
+        record = self.view.records.get(job_id)
+        if record is None or not record.settled or job_id not in self._archived:
+            return False
+        return all(seen.state in ENDED_STATES for seen in self._runtime.job_observations(job_id))
+
+    def _drop(self, job_id: str) -> None:
+        self.view.records.pop(job_id, None)
+        self._archived.discard(job_id)
+        self._deleted.discard(job_id)
+        self._reconciler.release(job_id)
 
     def _reader(self, partition: int) -> PartitionReader:
         async def handle(batch: list[Incoming], live: bool) -> None:
@@ -159,6 +216,9 @@ class Launcher:
                 # Without both, the reconciler would take running replicas for lost.
                 await reader.caught_up.wait()
                 await self._runtime.acquire_partition(partition)
+                await self._clock.synchronised.wait()
+                await self._history.listed.wait()
+                await self._note_archived(partition)
                 complete.set()
                 # Changes may have been missed: reconcile every job of the records and the runtime once.
                 for job_id in {*self._runtime.job_ids(), *self.view.records}:
@@ -179,37 +239,41 @@ class Launcher:
         await self._work_queue.stop(lambda job_id: partition_of(job_id) == partition)
         await self._runtime.release_partition(partition)
         for job_id in [j for j in self.view.records if partition_of(j) == partition]:
-            del self.view.records[job_id]
-            self._reconciler.release(job_id)
+            self._drop(job_id)
 
     async def _follow_runtime(self) -> None:
         async for job_id in self._runtime.job_changes():
             if partition_of(job_id) in self._partitions.owned:
                 self._work_queue.add(job_id)
 
-    async def _poll_deleted_records(self) -> None:
-        """Poll for records that retention has deleted; they are deleted in the order of their ends."""
-        while True:
-            await asyncio.sleep(_DELETED_POLL_S)
-            try:
-                await self._drop_deleted()
-            except BusUnavailable as error:
-                log.warning("deleted records cannot be read: %s", error)
+    async def _follow_history(self) -> None:
+        """Drop the records of ended jobs as soon as they are stored, and remove what the runtime has of deleted jobs."""
+        async with aclosing(self._history.changes(existing=False)) as batches:
+            async for batch in batches:
+                for change in batch:
+                    job_id = job_id_in_key(change.key)
+                    if job_id in self.view.records:
+                        # The view may not have read the end yet.
+                        (self._deleted if change.removed else self._archived).add(job_id)
+                    elif not change.removed:
+                        continue
+                    if partition_of(job_id) in self._partitions.owned:
+                        self._work_queue.add(job_id)
 
-    async def _drop_deleted(self) -> None:
-        settled = sorted((r.finished_at, r.job_id) for r in self.view.records.values() if r.settled)
-        # Records with and without their own time to live are deleted in the order of their ends, so that the first
-        # existing one ends the search.
-        for has_own_ttl in (False, True):
-            for _, job_id in settled:
-                record = self.view.records.get(job_id)
-                if record is None or has_own_ttl is not _has_own_ttl(record):
-                    continue
-                removal = await self._records.removal(record_key(job_id))
-                if removal is None or removal.timestamp_ns < record.submitted_at * _NS_PER_US:
-                    break
-                self.view.records.pop(job_id, None)
-                self._work_queue.add(job_id)
+    async def _note_archived(self, partition: int) -> None:
+        """Look up which jobs were stored as ended before this instance followed the history."""
+        settled = [r.job_id for r in self.view.records.values() if r.settled]
+        for job_id in [job_id for job_id in settled if partition_of(job_id) == partition]:
+            if await self._retry(lambda job_id=job_id: ended_record(self._records, job_id)) is not None:
+                self._archived.add(job_id)
+
+    async def _retry(self, read: Callable[[], Awaitable[JobRecord | None]]) -> JobRecord | None:
+        while True:
+            try:
+                return await read()
+            except (BusUnavailable, BusNotFound) as error:
+                log.warning("ended jobs cannot be read, trying again: %s", error)
+                await asyncio.sleep(_RETRY_S)
 
 
 async def build(settings: PodLauncherSettings, ctx: Context) -> None:
@@ -219,10 +283,19 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     runtime = await make_runtime(settings, ctx)
     register_replica_gauge(runtime, ctx.metrics)
     bus = await connect_bus(settings, ctx)
+    membership = Membership(
+        bus,
+        leases=KeyValueStore(bus, LEASES_BUCKET),
+        group=POD_LAUNCHER,
+        instance=ctx.instance,
+        ttl_s=settings.lease_seconds,
+    )
     launcher = Launcher(
         bus=bus,
         ctx=ctx,
         runtime=runtime,
+        membership=membership,
+        clock=broker_clock(bus, ctx, JOBS_STREAM),
         pool=settings.pool,
         progress_s=(
             settings.kube_progress_seconds if settings.runtime == "kubernetes" else settings.progress_seconds
@@ -230,13 +303,10 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         # Processes start when they are launched; pods start one by one.
         batch_s=settings.kube_report_seconds if settings.runtime == "kubernetes" else 0.0,
     )
-    membership = Membership(
-        bus, leases=KeyValueStore(bus, LEASES_BUCKET), group=POD_LAUNCHER, instance=ctx.instance
-    )
     ctx.add_part("runtime", runtime.run)
     ctx.add_part("partitions", launcher.run)
     ctx.add_part("membership", lambda: membership.run(launcher.own, PARTITIONS))
     ctx.add_grpc(
         queries_pb2_grpc.add_ReplicaServiceServicer_to_server,
-        ReplicaServicer(runtime=runtime, records=launcher.view.records),
+        ReplicaServicer(runtime=runtime, record_of=launcher.record),
     )

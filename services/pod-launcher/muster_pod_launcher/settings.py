@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from muster_service.settings import ServiceSettings
+from muster_service.settings import LeaseSettings
 
 
-class PodLauncherSettings(ServiceSettings, frozen=True, kw_only=True):
+class PodLauncherSettings(LeaseSettings, frozen=True, kw_only=True):
     """Settings of the pod-launcher."""
 
     pool: Annotated[str, Meta(description="the pool whose replicas this service runs")] = "local"

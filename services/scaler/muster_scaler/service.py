@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import aclosing
 
 from muster_bus import (
+    BrokerClock,
     Bus,
     BusNotFound,
     BusUnavailable,
@@ -18,7 +20,7 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import connect_bus
+from muster_bus.service_bus import broker_clock, connect_bus
 from muster_core.autoscaling import LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
@@ -35,9 +37,10 @@ from muster_events.catalogue import (
     reader_of,
 )
 from muster_events.codec import UnreadableEvent, job_message, read_pool_event
+from muster_events.history import ended_builds, successful_runs
 from muster_events.queues import decode_queues
 from muster_events.recent import recent_events
-from muster_events.subjects import leader_subject
+from muster_events.subjects import LIVE_RECORDS, leader_subject
 from muster_events.view import restore, stamp
 from muster_scaler.handlers import PlanningLoop
 from muster_scaler.settings import ScalerSettings
@@ -102,13 +105,15 @@ class ProposalPublisher:
 class Scaler:
     """A candidate for the leadership of a pool's scaling; every term starts from the bus alone."""
 
-    def __init__(self, *, bus: Bus, ctx: Context, settings: ScalerSettings) -> None:
+    def __init__(self, *, bus: Bus, ctx: Context, clock: BrokerClock, settings: ScalerSettings) -> None:
         self._bus = bus
+        self._clock = clock
         self._ctx = ctx
         self._settings = settings
 
     async def lead(self, fence: Fence) -> None:
         """Lead for one term. Proposals need no fence: the scheduler rejects stale ones."""
+        await self._clock.synchronised.wait()
         name = self._settings.pool
         pool = LazyPoolState(pool=name)
         queues = KeyValueStore(self._bus, QUEUES_BUCKET)
@@ -118,10 +123,12 @@ class Scaler:
             publish=publisher.publish,
             settings=self._settings.elastic,
             history=ProposalHistory(self._settings.repeat_interval_seconds),
-            clock=lambda: time.time_ns() // 1000,
+            clock=self._clock.now,
         )
         if entry := await _read_queues(queues, name):
             _apply_queues(loop, entry.value)
+
+        records = KeyValueStore(self._bus, JOBS_BUCKET)
 
         def load(entries: list[Entry]) -> None:
             pool.restore(restore(entries))
@@ -134,7 +141,8 @@ class Scaler:
             stream=JOBS_STREAM,
             consumer=pool_reader(SCALER, name),
             filters=reader_of(SCALER, JOBS_STREAM).filters,
-            records=KeyValueStore(self._bus, JOBS_BUCKET),
+            records=records,
+            record_filters=[LIVE_RECORDS],
             record_writers=RECORD_WRITERS,
             load=load,
             handle=handle,
@@ -146,6 +154,9 @@ class Scaler:
                 tasks.create_task(self._watch(subject, loop))
             tasks.create_task(_watch_queues(queues, name, loop))
             await reader.caught_up.wait()
+            for build in await ended_builds(records, pool.records):
+                pool.observe_settled(build)
+            tasks.create_task(_learn_runtimes(records, pool))
             tasks.create_task(self._record_unsent_spans(publisher, pool))
             log.info("leading", extra=fields(pool=name, epoch=fence.sequence, policy=self._settings.policy))
             await loop.run()
@@ -193,10 +204,21 @@ def _apply_queues(loop: PlanningLoop, value: bytes) -> None:
         log.error("the queues are unreadable, the previous ones stay in force: %s", error)
 
 
+async def _learn_runtimes(records: KeyValueStore, pool: LazyPoolState) -> None:
+    """Estimate run times from the jobs that have succeeded; new ones are observed as they end."""
+    try:
+        async with aclosing(successful_runs(records)) as chunks:
+            async for runs in chunks:
+                for run in runs:
+                    pool.observe_settled(run)
+    except BusUnavailable as error:
+        log.warning("run times are estimated from a part of the history: %s", error)
+
+
 async def build(settings: ScalerSettings, ctx: Context) -> None:
     """Construct the service and add its leadership to ``ctx``."""
     bus = await connect_bus(settings, ctx)
-    scaler = Scaler(bus=bus, ctx=ctx, settings=settings)
+    scaler = Scaler(bus=bus, ctx=ctx, clock=broker_clock(bus, ctx, JOBS_STREAM), settings=settings)
     leadership = Leadership(
         bus,
         leases=KeyValueStore(bus, LEASES_BUCKET),

@@ -7,10 +7,10 @@ from typing import Annotated, Literal
 from msgspec import Meta
 
 from muster_core.autoscaling import ElasticSettings
-from muster_service.settings import ServiceSettings
+from muster_service.settings import LeaseSettings
 
 
-class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
+class ScalerSettings(LeaseSettings, frozen=True, kw_only=True):
     """Settings of the scaler. The elasticity settings of a job and of its queue have precedence."""
 
     pool: Annotated[str, Meta(description="the pool whose jobs the scaler resizes")] = "local"
@@ -37,9 +37,6 @@ class ScalerSettings(ServiceSettings, frozen=True, kw_only=True):
             ge=1,
         ),
     ] = 15
-    lease_seconds: Annotated[
-        int, Meta(description="seconds without a renewal after which a leader loses its lease", ge=1, le=60)
-    ] = 3
 
     @property
     def elastic(self) -> ElasticSettings:

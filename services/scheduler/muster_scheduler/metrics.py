@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
@@ -64,8 +63,9 @@ class LeaderMetrics(Collector):
     A standby has none.
     """
 
-    def __init__(self, leader_state: Callable[[], LeaderState | None]) -> None:
+    def __init__(self, leader_state: Callable[[], LeaderState | None], clock: Callable[[], int]) -> None:
         self._leader_state = leader_state
+        self._clock = clock
 
     def describe(self) -> Iterator[Metric]:
         """Yield the metrics without values."""
@@ -80,7 +80,7 @@ class LeaderMetrics(Collector):
         rejected.add_metric([], leader_state.term.state.rejected_proposals)
         for report in leader_state.term.queue_report():
             queue = report.spec.name
-            oldest = max(time.time() - report.oldest_wait_at / _US, 0) if report.oldest_wait_at else 0
+            oldest = max(self._clock() - report.oldest_wait_at, 0) / _US if report.oldest_wait_at else 0
             gauges["waiting"].add_metric([queue], report.waiting)
             gauges["running"].add_metric([queue], report.running)
             gauges["oldest"].add_metric([queue], oldest)

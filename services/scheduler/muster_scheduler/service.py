@@ -5,9 +5,21 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
+from contextlib import aclosing
 
-from muster_bus import Bus, Entry, Fence, Incoming, KeyValueStore, KeyWatch, Leadership, PartitionReader
-from muster_bus.service_bus import connect_bus
+from muster_bus import (
+    BrokerClock,
+    Bus,
+    BusUnavailable,
+    Entry,
+    Fence,
+    Incoming,
+    KeyValueStore,
+    KeyWatch,
+    Leadership,
+    PartitionReader,
+)
+from muster_bus.service_bus import broker_clock, connect_bus
 from muster_core.events import JobResized, NodeChanged
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
@@ -23,10 +35,12 @@ from muster_events.catalogue import (
     reader_of,
 )
 from muster_events.codec import UnreadableEvent, read_pool_event
+from muster_events.history import ended_builds, successful_runs
 from muster_events.queues import NO_QUEUES
 from muster_events.recent import recent_events
-from muster_events.subjects import leader_subject
+from muster_events.subjects import LIVE_RECORDS, leader_subject
 from muster_events.view import restore, stamp
+from muster_rpc.calls import LEADER_QUERIES
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_scheduler.adapters import BusTotalsPublisher, DecisionSpanRecorder, FencedDecisionLog
 from muster_scheduler.metrics import DecisionMetrics, LeaderMetrics
@@ -48,8 +62,11 @@ _UNSENT_SPANS_S = 15.0
 class Scheduler:
     """A candidate for the leadership of a pool; every term starts from the bus alone."""
 
-    def __init__(self, *, bus: Bus, ctx: Context, pool: str, start_timeout_s: int) -> None:
+    def __init__(
+        self, *, bus: Bus, ctx: Context, clock: BrokerClock, pool: str, start_timeout_s: int
+    ) -> None:
         self._bus = bus
+        self._clock = clock
         self._ctx = ctx
         self._pool = pool
         self._start_timeout_s = start_timeout_s
@@ -63,6 +80,7 @@ class Scheduler:
     async def lead(self, fence: Fence) -> None:
         """Lead for one term: rebuild the state, then schedule until the lease or the epoch is lost."""
         began = time.monotonic()
+        await self._clock.synchronised.wait()
         state = PoolState(pool=self._pool, start_timeout_s=self._start_timeout_s)
         queues = QueueStore(
             records=KeyValueStore(self._bus, QUEUES_BUCKET),
@@ -71,6 +89,8 @@ class Scheduler:
             initial=self._last_queues,
         )
         await queues.acquire()
+
+        records = KeyValueStore(self._bus, JOBS_BUCKET)
 
         def load(entries: list[Entry]) -> None:
             state.restore(restore(entries))
@@ -83,7 +103,8 @@ class Scheduler:
             stream=JOBS_STREAM,
             consumer=pool_reader(SCHEDULER, self._pool),
             filters=reader_of(SCHEDULER, JOBS_STREAM).filters,
-            records=KeyValueStore(self._bus, JOBS_BUCKET),
+            records=records,
+            record_filters=[LIVE_RECORDS],
             record_writers=RECORD_WRITERS,
             load=load,
             handle=handle,
@@ -99,7 +120,7 @@ class Scheduler:
             decisions=FencedDecisionLog(bus=self._bus, fence=fence, pool=self._pool),
             totals=BusTotalsPublisher(self._bus, self._ctx.metrics),
             observer=DecisionMetrics(observer, self._ctx.metrics, state.queue_of),
-            clock=_now,
+            clock=self._clock.now,
             wait_applied=wait_applied,
         )
 
@@ -111,10 +132,13 @@ class Scheduler:
                 tasks.create_task(reader.run())
                 tasks.create_task(self._follow_nodes(term))
                 await reader.caught_up.wait()
+                await term.observe_settled(await ended_builds(records, state.records.values()))
                 await apply_current_queues()
                 tasks.create_task(queues.follow(apply_current_queues))
                 tasks.create_task(self._record_missed_resizes(observer, state))
+                tasks.create_task(_learn_runtimes(records, term))
                 self._leader_state = LeaderState(term, queues)
+                self._ctx.set_serving(LEADER_QUERIES, True)
                 log.info(
                     "leading",
                     extra=fields(
@@ -127,6 +151,7 @@ class Scheduler:
                 )
                 await term.lead()
         finally:
+            self._ctx.set_serving(LEADER_QUERIES, False)
             self._leader_state = None
             self._last_queues = queues.current
 
@@ -152,11 +177,24 @@ class Scheduler:
                 await term.observe_node(event)
 
 
+async def _learn_runtimes(records: KeyValueStore, term: LeaderTerm) -> None:
+    """Estimate run times from the jobs that have succeeded; new ones are observed as they end."""
+    try:
+        async with aclosing(successful_runs(records)) as chunks:
+            async for runs in chunks:
+                await term.observe_settled(runs)
+    except BusUnavailable as error:
+        log.warning("run times are estimated from a part of the history: %s", error)
+
+
 async def build(settings: SchedulerSettings, ctx: Context) -> None:
     """Construct the service."""
+    # Callers go to the leader.
+    ctx.set_serving(LEADER_QUERIES, False)
     bus = await connect_bus(settings, ctx)
+    clock = broker_clock(bus, ctx, JOBS_STREAM)
     scheduler = Scheduler(
-        bus=bus, ctx=ctx, pool=settings.pool, start_timeout_s=settings.start_timeout_seconds
+        bus=bus, clock=clock, ctx=ctx, pool=settings.pool, start_timeout_s=settings.start_timeout_seconds
     )
     leadership = Leadership(
         bus,
@@ -167,13 +205,14 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
         ttl_s=settings.lease_seconds,
         instance=ctx.instance,
     )
-    ctx.metrics.registry.register(LeaderMetrics(scheduler.leader_state))
+
+    def leader_state() -> LeaderState | None:
+        # A leader that could not renew its lease in time may have a successor already.
+        return scheduler.leader_state() if leadership.leading else None
+
+    ctx.metrics.registry.register(LeaderMetrics(leader_state, clock.now))
     ctx.add_part("leadership", lambda: leadership.run(scheduler.lead))
     ctx.add_grpc(
         queries_pb2_grpc.add_PoolServiceServicer_to_server,
-        PoolServicer(pool=settings.pool, leader_state=scheduler.leader_state, clock=_now),
+        PoolServicer(pool=settings.pool, leader_state=leader_state, clock=clock.now),
     )
-
-
-def _now() -> int:
-    return time.time_ns() // 1000

@@ -94,6 +94,12 @@ class LeaderTerm:
                 state.observe(stored)
         self.wake()
 
+    async def observe_settled(self, records: Sequence[JobRecord]) -> None:
+        """Take note of settled jobs of the past: of builds that others wait for, and of run times."""
+        async with self._access.exclusive() as state:
+            for record in records:
+                state.observe_settled(record)
+
     async def observe_node(self, event: NodeChanged) -> None:
         """Apply the report of a node."""
         async with self._access.exclusive() as state:

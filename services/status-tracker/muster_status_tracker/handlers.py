@@ -8,12 +8,22 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from muster_bus import BusUnavailable, StreamFull
 from muster_core.events import StoredEvent
-from muster_core.lifecycle import DeleteRecord, Finish, Restart, Retention, apply_event, decide, next_deadline
+from muster_core.lifecycle import (
+    DeleteRecord,
+    Finish,
+    Restart,
+    Retention,
+    apply_event,
+    begins_record,
+    decide,
+    next_deadline,
+)
 from muster_core.models import JobRecord
+from muster_events.history import EndedJobSummary
 from muster_service.logs import fields
 from muster_status_tracker.deadlines import DeadlineQueue
 from muster_status_tracker.ports import LifecycleEvents, RecordWriter, TransitionObserver
@@ -41,7 +51,9 @@ class PartitionHandler:
         retention: Retention,
         clock: Clock,
         count_invalid: Callable[[], None],
+        partition: int,
     ) -> None:
+        self._partition = partition
         self._cache = cache
         self._store = store
         self._publisher = publisher
@@ -62,9 +74,18 @@ class PartitionHandler:
         for record in self._records.values():
             self._cache.put(record)
             self.deadlines.set(record.job_id, next_deadline(record, self._retention))
+            if record.settled:
+                # The previous owner did not come to move it to the ended jobs.
+                self._unsaved[record.job_id] = 0
+
+    def job_ids(self) -> Collection[str]:
+        """Return the jobs of the partition."""
+        return self._records.keys()
 
     async def handle(self, batch: Sequence[StoredEvent], *, live: bool) -> None:
         """Apply a batch of events and, when caught up, decide. Records are stored by ``flush``, or before a decision takes effect."""
+        for stored in batch:
+            await self._recall(stored)
         steps: dict[str, tuple[JobRecord | None, JobRecord]] = {}
         for stored in batch:
             self._apply_event(stored, steps)
@@ -100,18 +121,33 @@ class PartitionHandler:
         self._due |= self.deadlines.take_due(now)
         if self._due:
             await self.decide_due()
+        await self._delete_ended(self._cache.ended.expired(self._partition, now), "its time to live is over")
 
     async def enforce_retention(self) -> None:
         """Delete the oldest ended jobs of this partition beyond the limit of retained jobs."""
-        if not self._retention.most:
+        if self._retention.most:
+            beyond = self._cache.ended.beyond(self._partition, self._retention.most)
+            await self._delete_ended(beyond, "the limit of retained jobs is exceeded")
+
+    async def _delete_ended(self, job_ids: Sequence[str], cause: str) -> None:
+        await asyncio.gather(*(self._delete(job_id, "", cause) for job_id in job_ids))
+
+    async def _recall(self, stored: StoredEvent) -> None:
+        """Take the record of an ended job back for an event that it does not include."""
+        job_id = stored.job_id
+        if job_id in self._records:
             return
-        for job_id in self._cache.finished_beyond(self._retention.most):
-            record = self._records.get(job_id)
-            if record is not None and record.settled:
-                await self._delete_record(record, "the limit of retained jobs is exceeded")
+        ended = self._cache.ended.applied_sequence(job_id)
+        if stored.sequence <= ended or (not ended and begins_record(stored.event)):
+            return
+        record = await self._store.ended(job_id)
+        if record is not None and job_id not in self._records:
+            self._records[job_id] = record
 
     def _apply_event(self, stored: StoredEvent, steps: dict[str, tuple[JobRecord | None, JobRecord]]) -> None:
         known = self._records.get(stored.job_id)
+        if known is None and stored.sequence <= self._cache.ended.applied_sequence(stored.job_id):
+            return
         before, current = steps.get(stored.job_id, (known, known))
         transition = apply_event(current, stored)
         if transition.invalid and current is not None:
@@ -139,7 +175,7 @@ class PartitionHandler:
         if record is None:
             return None
         try:
-            exists = await self._store.write(record)
+            revision = await self._write(record)
         except Exception as error:
             if self._records.get(job_id) is not record:
                 return error
@@ -151,11 +187,20 @@ class PartitionHandler:
             self._unsaved.pop(job_id, None)
             log.exception("a record cannot be stored", extra=fields(job=record.name, job_id=job_id))
             return None
-        if not exists:
+        if revision is None:
             self._drop(job_id)
         elif self._records.get(job_id) is record:
             self._unsaved.pop(job_id, None)
+            if revision and not self._instructions(job_id):
+                self._forget(job_id)
+                self._cache.archive(EndedJobSummary.of(record), revision, is_news=False)
         return None
+
+    async def _write(self, record: JobRecord) -> int | None:
+        """Return the revision of the record of a settled job, 0 for others, None if the job was deleted."""
+        if record.settled:
+            return await self._store.archive(record)
+        return 0 if await self._store.write(record) else None
 
     def _instructions(self, job_id: str) -> Sequence[Finish | Restart | DeleteRecord]:
         record = self._records.get(job_id)
@@ -193,12 +238,19 @@ class PartitionHandler:
                     )
 
     async def _delete_record(self, record: JobRecord, cause: str) -> None:
-        await self._store.remove(record.job_id)
-        self._drop(record.job_id)
-        log.info("record deleted: %s", cause, extra=fields(job=record.name, job_id=record.job_id))
+        await self._delete(record.job_id, record.name, cause)
 
-    def _drop(self, job_id: str) -> None:
+    async def _delete(self, job_id: str, name: str, cause: str) -> None:
+        revision = await self._store.remove(job_id)
+        self._drop(job_id, revision)
+        log.info("record deleted: %s", cause, extra=fields(job=name or None, job_id=job_id))
+
+    def _drop(self, job_id: str, revision: int = 0) -> None:
+        self._forget(job_id)
+        self._cache.drop(job_id, revision)
+
+    def _forget(self, job_id: str) -> None:
         self._records.pop(job_id, None)
         self._unsaved.pop(job_id, None)
+        self._due.discard(job_id)
         self.deadlines.set(job_id, None)
-        self._cache.drop(job_id)

@@ -11,15 +11,26 @@ from muster_core.models import JobRecord
 class RecordWriter(Protocol):
     """Stores records by compare-and-set on the last known revision."""
 
+    async def ended(self, job_id: str) -> JobRecord | None:
+        """Return the stored record of a settled job, or None."""
+        ...
+
     async def write(self, record: JobRecord) -> bool:
-        """Store a record; returns when it is durable. A newer stored one wins.
+        """Store the record of a job that is not settled; returns when it is durable. A newer stored one wins.
 
         Returns False if another owner of the partition has deleted the job: then nothing is stored.
         """
         ...
 
-    async def remove(self, job_id: str) -> None:
-        """Delete a record."""
+    async def archive(self, record: JobRecord) -> int | None:
+        """Store the record of a settled job among the ended ones; returns its revision when it is durable.
+
+        Returns 0 if a newer record is stored, None if another owner of the partition has deleted the job.
+        """
+        ...
+
+    async def remove(self, job_id: str) -> int:
+        """Delete a record; returns the revision of the removal."""
         ...
 
 
@@ -41,6 +52,14 @@ class TransitionObserver(Protocol):
 
 class ReadProgress(Protocol):
     """How far events have been applied."""
+
+    def is_complete(self) -> bool:
+        """Return whether the records are those of now; not after the instance was paused, until it has read them again."""
+        ...
+
+    def is_own(self, job_id: str) -> bool:
+        """Return whether this instance applies the events of the job itself."""
+        ...
 
     async def reached(self, sequence: int, wait_s: float) -> bool:
         """Return whether everything up to a sequence is applied, after waiting at most ``wait_s`` seconds."""

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import logging
-import time
+from collections.abc import Callable, Collection
+from contextlib import aclosing
 
 from muster_bus import (
+    BrokerClock,
     Bus,
     BusError,
     Entry,
     Incoming,
     KeyValueStore,
+    KeyWatch,
     Membership,
     PartitionOwner,
     PartitionReader,
 )
-from muster_bus.service_bus import connect_bus
+from muster_bus.partition_reader import acknowledged
+from muster_bus.service_bus import broker_clock, connect_bus
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
@@ -30,17 +34,22 @@ from muster_events.catalogue import (
     reader_of,
 )
 from muster_events.codec import decode_record, job_message
+from muster_events.history import any_record, ended_record, summary_in
 from muster_events.subjects import (
+    ENDED_RECORDS,
+    LIVE_RECORDS,
     PARTITIONS,
     BadToken,
+    ended_record_key,
     job_events_of,
+    job_id_in_key,
     partition_of,
     partition_records,
-    record_key,
 )
 from muster_events.view import stamp
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
+from muster_status_tracker.ended_jobs import EndedJobs
 from muster_status_tracker.handlers import PartitionHandler
 from muster_status_tracker.observers import JobSpanRecorder, TransitionMetrics, register_phase_gauge
 from muster_status_tracker.queries import RecordServicer
@@ -81,20 +90,48 @@ class LifecyclePublisher:
 class PartitionTracker:
     """The partitions of this instance, each with its reader, and a mirror of all other records for queries."""
 
-    def __init__(self, *, bus: Bus, ctx: Context, cache: RecordCache, retention: Retention) -> None:
+    def __init__(
+        self,
+        *,
+        bus: Bus,
+        ctx: Context,
+        clock: BrokerClock,
+        cache: RecordCache,
+        retention: Retention,
+        membership: Membership,
+    ) -> None:
         self._bus = bus
+        self._clock = clock
         self._ctx = ctx
         self._cache = cache
         self._retention = retention
+        self._membership = membership
         self._records = KeyValueStore(bus, JOBS_BUCKET, written_in_groups=True)
         self._readers: dict[int, PartitionReader] = {}
-        self._partitions = PartitionOwner(
-            self._track, on_complete=lambda _: self._ctx.set_ready("records", True)
-        )
+        self._partitions = PartitionOwner(self._track, on_complete=lambda _: self._set_ready())
+        self._mirror: KeyWatch | None = None
+        self._history = self._records.watch_headers(ENDED_RECORDS)
         self._invalid = ctx.metrics.counter(
             "muster_invalid_transitions", "events that are invalid in the job's phase"
         )
         self._changed = asyncio.Event()
+
+    def is_complete(self) -> bool:
+        """Return whether the records are those of now: every owned partition is read, the others are mirrored, and no other
+        instance can have taken a partition unnoticed.
+        """
+        others = len(self._partitions.owned) < PARTITIONS
+        is_mirrored = self._mirror is not None and self._mirror.listed.is_set()
+        return (
+            self._membership.is_current
+            and self._partitions.is_complete
+            and self._history.listed.is_set()
+            and (is_mirrored or not others)
+        )
+
+    def is_own(self, job_id: str) -> bool:
+        """Return whether this instance reads the events of the job."""
+        return partition_of(job_id) in self._partitions.owned
 
     async def reached(self, sequence: int, wait_s: float) -> bool:
         """Wait until all owned partitions are applied up to the sequence."""
@@ -116,29 +153,52 @@ class PartitionTracker:
     async def deleted(self, job_id: str) -> bool:
         """Return whether the record of the job was deleted."""
         try:
-            return await self._records.removal(record_key(job_id)) is not None
+            if await self._records.removal(ended_record_key(job_id)) is not None:
+                return True
         except BadToken:
             return False
+        # The marker has expired if all events of the job are included in the records, and none is of this job.
+        last = await self.last_of(job_id)
+        reader = partition_reader(STATUS_TRACKER, partition_of(job_id))
+        if not last or await acknowledged(self._bus, JOBS_STREAM, reader) < last:
+            return False
+        return await any_record(self._records, job_id) is None
+
+    async def ended_record(self, job_id: str) -> JobRecord | None:
+        """Return the record of a settled job, or None if it was deleted."""
+        return await ended_record(self._records, job_id)
 
     def own(self, partitions: frozenset[int]) -> None:
         """Set the owned partitions."""
         self._partitions.own(partitions)
+        self._set_ready()
         self._changed.set()
 
     async def run(self) -> None:
         """Read each owned partition, and mirror the records of the others, until cancelled."""
-        mirror: asyncio.Task[None] | None = None
+        mirroring: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._partitions.run())
+            tasks.create_task(self._follow_history())
+            tasks.create_task(self._await_history())
             while True:
                 await self._changed.wait()
                 self._changed.clear()
                 others = len(self._partitions.owned) < PARTITIONS
-                if others and mirror is None:
-                    mirror = tasks.create_task(self._mirror_records())
-                elif mirror is not None and not others:
-                    mirror.cancel()
-                    mirror = None
+                if others and mirroring is None:
+                    self._mirror = KeyWatch(
+                        self._bus,
+                        stream=f"KV_{JOBS_BUCKET}",
+                        prefix=self._records.subject(""),
+                        filter_key=LIVE_RECORDS,
+                    )
+                    mirroring = tasks.create_task(self._mirror_records(self._mirror))
+                elif mirroring is not None and not others:
+                    mirroring.cancel()
+                    mirroring = self._mirror = None
+
+    def _set_ready(self) -> None:
+        self._ctx.set_ready("records", self.is_complete())
 
     def _reader(self, partition: int) -> tuple[PartitionReader, PartitionHandler]:
         store = RecordStore(self._records)
@@ -148,8 +208,9 @@ class PartitionTracker:
             publisher=LifecyclePublisher(self._bus),
             observer=TransitionMetrics(JobSpanRecorder(self._ctx.telemetry), self._ctx.metrics),
             retention=self._retention,
-            clock=lambda: time.time_ns() // 1000,
+            clock=self._clock.now,
             count_invalid=self._invalid.inc,
+            partition=partition,
         )
 
         def load(entries: list[Entry]) -> None:
@@ -174,12 +235,17 @@ class PartitionTracker:
         return reader, handler
 
     async def _track(self, partition: int, complete: asyncio.Event) -> None:
+        await self._clock.synchronised.wait()
         reader, handler = self._reader(partition)
         self._readers[partition] = reader
         try:
+            # The index distinguishes events of ended jobs from those of unknown ones.
+            await self._history.catch_up()
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(reader.run())
                 await reader.caught_up.wait()
+                await self._history.catch_up()
+                self._drop_missing(handler.job_ids(), lambda job_id: partition_of(job_id) == partition)
                 complete.set()
                 await self._watch_deadlines(handler)
         finally:
@@ -187,36 +253,83 @@ class PartitionTracker:
 
     async def _watch_deadlines(self, handler: PartitionHandler) -> None:
         while True:
-            now = time.time_ns() // 1000
+            now = self._clock.now()
             try:
-                await handler.expire(now)
-                await handler.enforce_retention()
+                # Records that may be those of the past, because another instance has the partition, decide nothing.
+                if self._membership.is_current:
+                    await handler.expire(now)
+                    await handler.enforce_retention()
             except BusError as error:
                 # The jobs stay due, and are decided about when the broker is available or has space.
                 log.warning("deadlines cannot be handled yet: %s", error)
             await handler.deadlines.wait(now, at_most_s=_MAX_SLEEP_S)
 
-    async def _mirror_records(self) -> None:
-        async for change in self._records.watch(">"):
-            job_id = change.key.rpartition(".")[2]
-            if partition_of(job_id) in self._partitions.owned:
-                continue
-            if change.value is None:
+    async def _mirror_records(self, mirror: KeyWatch) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            listed: set[str] = set()
+            tasks.create_task(self._complete_mirror(mirror, listed))
+            async for change in mirror.changes():
+                job_id = job_id_in_key(change.key)
+                if not mirror.listed.is_set():
+                    listed.add(job_id)
+                # One that is removed here was stored or marked as deleted among the ended jobs before.
+                if change.value is not None and not self.is_own(job_id):
+                    self._cache.put(decode_record(change.value))
+
+    async def _follow_history(self) -> None:
+        """Keep the index of ended jobs, also of those that other instances write."""
+        async with aclosing(self._history.changes()) as batches:
+            async for batch in batches:
+                for change in batch:
+                    summary = summary_in(change.headers)
+                    if change.removed:
+                        self._cache.drop(job_id_in_key(change.key), change.revision, is_confirmed=True)
+                    elif summary is None:
+                        log.error("record %s at revision %d has no summary", change.key, change.revision)
+                    else:
+                        is_news = self._history.listed.is_set()
+                        self._cache.archive(summary, change.revision, is_news=is_news)
+                # A long listing must not delay everything else.
+                await asyncio.sleep(0)
+
+    async def _await_history(self) -> None:
+        await self._history.listed.wait()
+        self._set_ready()
+
+    async def _complete_mirror(self, mirror: KeyWatch, listed: Collection[str]) -> None:
+        await mirror.listed.wait()
+        await self._history.catch_up()
+        self._drop_missing(listed, lambda job_id: not self.is_own(job_id))
+        self._set_ready()
+
+    def _drop_missing(self, present: Collection[str], selects: Callable[[str], bool]) -> None:
+        """Drop the selected records that were deleted while this instance did not follow them."""
+        for job_id in self._cache.job_ids():
+            if job_id not in present and selects(job_id):
                 self._cache.drop(job_id)
-            else:
-                self._cache.put(decode_record(change.value))
 
 
 async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     bus = await connect_bus(settings, ctx)
-    cache = RecordCache()
-    register_phase_gauge(cache, ctx.metrics)
     retention = Retention(ttl_s=settings.retention_seconds, most=settings.retained_jobs)
-    tracker = PartitionTracker(bus=bus, ctx=ctx, cache=cache, retention=retention)
+    cache = RecordCache(ended=EndedJobs(retention))
+    register_phase_gauge(cache, ctx.metrics)
     membership = Membership(
-        bus, leases=KeyValueStore(bus, LEASES_BUCKET), group=STATUS_TRACKER, instance=ctx.instance
+        bus,
+        leases=KeyValueStore(bus, LEASES_BUCKET),
+        group=STATUS_TRACKER,
+        instance=ctx.instance,
+        ttl_s=settings.lease_seconds,
+    )
+    tracker = PartitionTracker(
+        bus=bus,
+        ctx=ctx,
+        clock=broker_clock(bus, ctx, JOBS_STREAM),
+        cache=cache,
+        retention=retention,
+        membership=membership,
     )
     queues = QueueReader(records=KeyValueStore(bus, QUEUES_BUCKET), pool=settings.pool)
     ctx.add_part("queues", queues.run)
@@ -246,6 +359,10 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     ctx.add_grpc(
         queries_pb2_grpc.add_RecordServiceServicer_to_server,
         RecordServicer(
-            cache=cache, progress=tracker, queue_of=queues.of, read_wait_s=settings.read_wait_seconds
+            cache=cache,
+            stored=tracker.ended_record,
+            progress=tracker,
+            queue_of=queues.of,
+            read_wait_s=settings.read_wait_seconds,
         ),
     )

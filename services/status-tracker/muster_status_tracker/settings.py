@@ -7,11 +7,11 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from muster_service.settings import ServiceSettings
+from muster_service.settings import LeaseSettings
 from muster_status_tracker.webhooks.receivers import read_receivers
 
 
-class StatusTrackerSettings(ServiceSettings, frozen=True, kw_only=True):
+class StatusTrackerSettings(LeaseSettings, frozen=True, kw_only=True):
     """Settings of the status-tracker."""
 
     pool: Annotated[str, Meta(description="the pool whose queues are used to report and filter jobs")] = (

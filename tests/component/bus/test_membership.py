@@ -1,3 +1,4 @@
+import time
 from collections.abc import Awaitable, Callable
 
 import pytest_asyncio
@@ -64,6 +65,42 @@ async def test_shards_are_reassigned_when_instances_join_leave_and_crash(
     await copies[1].bus.close()
     await eventually(lambda: copies[0].shards == ALL)
     await eventually(lambda: copies[1].shards == frozenset())
+
+
+async def test_an_instance_whose_lease_was_gone_gives_up_its_shards_before_it_takes_any(
+    leases: str, connect: Connect, background: Background
+) -> None:
+    bus = await connect()
+    copy = Copy(bus, leases, "pod-0")
+    background.start(copy.run())
+    await eventually(lambda: copy.shards == ALL)
+    assert copy.membership.is_current
+
+    # As the broker does when the lease expires: another instance may have come and gone meanwhile.
+    await KeyValueStore(bus, leases).delete("trackers.pod-0")
+
+    await eventually(lambda: len(copy.assigned) > 2)
+    assert copy.assigned == [frozenset(), ALL, frozenset(), ALL]
+    assert copy.membership.is_current
+
+
+async def test_an_instance_that_was_paused_gives_up_its_shards_to_the_others(
+    leases: str, connect: Connect, background: Background
+) -> None:
+    bus = await connect()
+    copy = Copy(bus, leases, "pod-0")
+    background.start(copy.run())
+    await eventually(lambda: copy.shards == ALL)
+    await KeyValueStore(bus, leases).put("trackers.pod-1", b"another instance", ttl_s=60)
+    await eventually(lambda: copy.shards not in (ALL, frozenset()))
+    share = copy.shards
+
+    time.sleep(3.5)  # noqa: ASYNC251 - nothing else in this process has its turn
+
+    assert not copy.membership.is_current
+    await KeyValueStore(bus, leases).put("trackers.pod-1", b"another instance renews", ttl_s=60)
+    await eventually(lambda: copy.membership.is_current)
+    assert copy.assigned[-2:] == [frozenset(), share]
 
 
 def test_a_copy_that_goes_moves_only_its_own_shards() -> None:

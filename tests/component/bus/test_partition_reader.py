@@ -175,6 +175,25 @@ async def test_what_a_zombie_pulls_in_between_is_not_missed(
     assert reader.payloads[: sent + 3] == numbers(1, sent + 3)
 
 
+async def test_what_an_earlier_owner_has_taken_is_read_although_nothing_comes_after_it(
+    partition: TemporaryStream, connect: Connect, background: Background
+) -> None:
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=300)
+    reader = Reader()
+    reading = reader_(await connect(), partition, consumer, reader)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+    taking = asyncio.create_task(pull_and_vanish(await connect(), partition, consumer, 1))
+    sent = 0
+    while not taking.done():
+        sent += 1
+        last = await partition.publish(str(sent))
+        await eventually(lambda last=last: taking.done() or reading.position >= last.sequence)
+
+    await eventually(lambda: reader.payloads == numbers(1, sent))
+
+
 async def test_a_gap_is_noticed_although_a_redelivery_came_first(
     partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:

@@ -1,19 +1,25 @@
 import time
+from pathlib import Path
 
+import msgspec
 import pytest
 
 from muster_bus import (
     BucketSpec,
     Bus,
     BusRejected,
+    BusSettings,
     ConsumerSpec,
     Outgoing,
     StreamFull,
     StreamSpec,
     find_server,
     provision,
+    put_stream,
     server_config,
 )
+from muster_testing.broker import Broker
+from muster_testing.conditions import answered
 
 
 def specs(
@@ -73,3 +79,32 @@ def test_the_server_is_found_and_configured_to_sync_always(tmp_path_factory: pyt
     assert "sync_interval: always" in config
     assert f'"{folder}"' in config
     assert 'listen: "127.0.0.1:-1"' in config
+
+
+async def test_an_existing_stream_is_not_counted_twice_against_the_store(tmp_path: Path) -> None:
+    folder = tmp_path / "broker"
+    spec = StreamSpec(name="EVENTS", subjects=["events.>"], max_bytes=600 << 20)
+    async with Broker(folder, max_store_bytes=1 << 30) as broker:
+        bus = await Bus.connect(BusSettings(url=broker.url), name="test")
+        await provision(bus, [spec])
+
+        await provision(bus, [spec])
+        await broker.restart()
+        await answered(lambda: connected(bus))
+        await provision(bus, [msgspec.structs.replace(spec, max_bytes=700 << 20)])
+
+        await bus.close()
+
+
+async def test_a_stream_larger_than_the_store_is_refused_with_its_size(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "broker", max_store_bytes=1 << 30) as broker:
+        bus = await Bus.connect(BusSettings(url=broker.url), name="test")
+
+        with pytest.raises(StreamFull, match="stream EVENTS of 2147483648 bytes does not fit into"):
+            await put_stream(bus, StreamSpec(name="EVENTS", subjects=["events.>"], max_bytes=2 << 30))
+
+        await bus.close()
+
+
+async def connected(bus: Bus) -> bool:
+    return bus.connected

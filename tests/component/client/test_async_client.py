@@ -66,6 +66,14 @@ async def test_a_watch_that_was_quiet_for_longer_than_the_retry_timeout_resumes_
         await breaking
 
 
+async def test_a_watch_that_was_read_too_slowly_starts_anew(
+    client: AsyncClient, gateway: GatewayDouble, job: MakeJob
+):
+    gateway.failures["WatchJobs"] = [(grpc.StatusCode.ABORTED, "the watch was read too slowly")]
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1))
+    assert (await anext(aiter(client.watch_all()))).job.revision == 1
+
+
 async def test_broken_logs_go_on_where_they_were(client: AsyncClient, gateway: GatewayDouble):
     gateway.chunks = [(0, b"one\n"), (0, b"two\n")]
     gateway.break_streams_after = [1]

@@ -190,6 +190,12 @@ def test_a_resumed_watch_of_all_jobs_repeats_nothing(client: Client, gateway: Ga
     assert output == [2, 1, 3]
 
 
+def test_a_watch_that_was_read_too_slowly_starts_anew(client: Client, gateway: GatewayDouble, job: MakeJob):
+    gateway.failures["WatchJobs"] = [(grpc.StatusCode.ABORTED, "the watch was read too slowly")]
+    gateway.publish(job(job_pb2.PHASE_RUNNING, revision=1))
+    assert next(client.watch_all()).job.revision == 1
+
+
 def test_broken_logs_go_on_where_they_were(client: Client, gateway: GatewayDouble):
     gateway.chunks = [(0, b"one\n"), (1, b"two\n"), (0, b"three\n")]
     gateway.break_streams_after = [2]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
 
 import pytest
@@ -102,9 +102,12 @@ class UnreliableStore(KeyValueStore):
         value: bytes,
         *,
         expected: int | None = None,
+        compared: str = "",
         ttl_s: int | None = None,
         revive: bool = True,
+        headers: Mapping[str, str] | None = None,
     ) -> int:
+        assert not compared and not headers
         revision = 0
         if self.stores or not self.failing:
             revision = await super().put(key, value, expected=expected, ttl_s=ttl_s, revive=revive)

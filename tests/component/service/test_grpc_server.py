@@ -6,7 +6,8 @@ import grpc
 import pytest
 from grpc import aio
 
-from muster_testing.echo import Serve
+from muster_service.grpc_client import channel
+from muster_testing.echo import EchoClient, EchoServer, Serve
 from muster_testing.otlp import OtlpReceiver
 
 
@@ -27,6 +28,59 @@ async def test_health_can_be_watched(serve: Serve):
     await hosted.host.set_serving(True)
     assert await anext(watch) == "SERVING"
     await watch.aclose()
+
+
+def client_of(*servers: EchoServer, called_once: tuple[str, ...] = ()) -> EchoClient:
+    target = "ipv4:" + ",".join(server.host.address for server in servers)
+    return EchoClient(channel(target, queries="test.Echo", called_once=called_once))
+
+
+async def test_queries_go_to_the_instance_that_serves_and_follow_when_another_does(serve: Serve):
+    standby, leader = await serve(), await serve()
+    for one in (standby, leader):
+        await one.host.set_serving(True)
+    await standby.host.set_service("test.Echo", False)
+    assert await standby.caller.health() == "SERVING"
+    caller = client_of(standby, leader)
+    await asyncio.gather(*(caller.ask("CountCalls") for _ in range(20)))
+    assert (standby.echo.counted, leader.echo.counted) == (0, 20)
+
+    await leader.host.set_service("test.Echo", False)
+    await standby.host.set_service("test.Echo", True)
+    async with asyncio.timeout(20):
+        while not standby.echo.counted:
+            await caller.ask("CountCalls")
+    await asyncio.gather(*(caller.ask("CountCalls") for _ in range(20)))
+    assert standby.echo.counted == 21
+    await caller.channel.close()
+
+
+async def test_a_query_is_repeated_at_another_instance_and_a_command_is_not(serve: Serve):
+    servers = [await serve(), await serve()]
+    for one in servers:
+        await one.host.set_serving(True)
+    caller = client_of(*servers, called_once=("Refuse",))
+    with pytest.raises(aio.AioRpcError):
+        await caller.ask("CountCalls", b"unavailable")
+    assert [one.echo.counted for one in servers] in ([2, 3], [3, 2])
+    await caller.channel.close()
+
+    caller = client_of(*servers, called_once=("CountCalls",))
+    with pytest.raises(aio.AioRpcError):
+        await caller.ask("CountCalls", b"unavailable")
+    assert sum(one.echo.counted for one in servers) == 6
+    await caller.channel.close()
+
+
+async def test_a_query_to_an_instance_that_is_silent_is_repeated_at_another(serve: Serve):
+    silent, answering = await serve(), await serve()
+    for one in (silent, answering):
+        await one.host.set_serving(True)
+    answering.echo.release.set()
+    caller = client_of(silent, answering)
+    assert [await caller.ask("Wait") for _ in range(2)] == [b"waited", b"waited"]
+    assert silent.echo.entered.is_set()
+    await caller.channel.close()
 
 
 async def test_a_server_lists_its_services(serve: Serve):

@@ -247,6 +247,17 @@ SAMPLES: dict[str, msgspec.Struct] = {
         replicas=(events.ReplicaRef(role="notebook", index=0),),
         uncounted=1,
     ),
+    "JobAdopted": events.JobAdopted(
+        attempt=2,
+        generation=3,
+        replicas=(REPLICA,),
+        reason=WHY,
+        job=JOB,
+        submission_id="j-2345672345672345",
+        submitter="ann",
+        built_by="j-3456345634563456",
+        submitted_at=AT,
+    ),
     "JobFinished": events.JobFinished(outcome=events.Outcome.TIMED_OUT, reason=WHY, attempt=2),
     "NodeChanged": events.NodeChanged(
         pool="local",
@@ -263,6 +274,10 @@ SAMPLES: dict[str, msgspec.Struct] = {
             address="10.0.0.1",
         ),
         gone=True,
+    ),
+    "NodeChanged.shared": events.NodeChanged(
+        pool="local",
+        node=Node(name="n1", allocatable=AMOUNT, foreign=Resources(gpu=1500), foreign_gpus={0: 1000, 2: 500}),
     ),
     "CapacityChanged": events.CapacityChanged(
         pool="local",

@@ -89,7 +89,7 @@ def test_the_walk_reaches_every_phase_and_counts_invalid_transitions() -> None:
         if record is not None:
             phases[record.phase] += 1
 
-    assert len(transition) == 13
+    assert len(transition) == 14
     assert min(transition.values()) >= 50
     assert set(phases) == set(Phase)
     assert reader.invalid == random_events.invalid > 300

@@ -25,3 +25,26 @@ async def test_a_lost_partition_is_held_again_only_after_its_task_has_ended() ->
     assert log.count("begin 1") == 1
     assert 0 in owner
     running.cancel()
+
+
+async def test_a_partition_that_was_lost_for_a_moment_is_held_anew() -> None:
+    held: list[int] = []
+    completed: asyncio.Queue[frozenset[int]] = asyncio.Queue()
+
+    async def hold(partition: int, complete: asyncio.Event) -> None:
+        held.append(partition)
+        complete.set()
+        await asyncio.Event().wait()
+
+    owner = PartitionOwner(hold, on_complete=completed.put_nowait)
+    running = asyncio.create_task(owner.run())
+    owner.own(frozenset({0, 1}))
+    await completed.get()
+    owner.own(frozenset({1}))
+    owner.own(frozenset({0, 1}))
+    assert 0 not in owner
+    assert not owner.is_complete
+    await completed.get()
+    assert owner.is_complete
+    assert sorted(held) == [0, 0, 1]
+    running.cancel()

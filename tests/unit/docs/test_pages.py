@@ -22,6 +22,7 @@ from muster_formats.native.fields import (
 )
 from muster_formats.schema import Table
 from muster_gateway.settings import GatewaySettings
+from muster_local.provision import ProvisionSettings
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_scaler.settings import ScalerSettings
 from muster_scheduler.settings import SchedulerSettings
@@ -38,7 +39,7 @@ SETTINGS = (
     SpecValidatorSettings,
     StatusTrackerSettings,
 )
-KNOWN = {row.variable for settings in SETTINGS for row in describe_settings(settings)}
+KNOWN = {row.variable for settings in (*SETTINGS, ProvisionSettings) for row in describe_settings(settings)}
 OF_ONE_SERVICE = "MUSTER_SCHEDULER_BUS_URL"
 
 

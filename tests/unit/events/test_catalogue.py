@@ -49,6 +49,7 @@ WRITERS = {
     "CapacityChanged": SCHEDULER,
     "ScaleProposed": SCALER,
     "ReplicasChanged": POD_LAUNCHER,
+    "JobAdopted": POD_LAUNCHER,
     "ProgressReported": POD_LAUNCHER,
     "NodeChanged": POD_LAUNCHER,
     "JobRestarting": STATUS_TRACKER,

@@ -58,7 +58,8 @@ def test_a_token_that_would_reach_into_others_subjects_is_refused(token: str) ->
         lambda: subjects.node_subject(token, "n1"),
         lambda: subjects.in_pool(subjects.POOL_NODES, token),
         lambda: subjects.capacity_subject(token),
-        lambda: subjects.record_key(token),
+        lambda: subjects.live_record_key(token),
+        lambda: subjects.ended_record_key(token),
     ):
         with pytest.raises(BadToken):
             name()
@@ -80,7 +81,10 @@ def test_the_subjects_are_those_of_the_contract() -> None:
     assert subjects.leader_subject("local") == "muster.v1.leader.local"
     assert subjects.in_pool(subjects.POOL_NODES, "local") == "muster.v1.node.local.*"
     assert subjects.capacity_subject("local") == "muster.v1.capacity.local"
-    assert subjects.record_key(job_id) == f"{shard}.{job_id}"
+    assert subjects.live_record_key(job_id) == f"live.{shard}.{job_id}"
+    assert subjects.ended_record_key(job_id) == f"ended.{shard}.{job_id}"
+    assert subjects.record_keys(job_id) == f"*.{shard}.{job_id}"
+    assert subjects.job_id_in_key(subjects.ended_record_key(job_id)) == job_id
 
 
 def test_every_shard_is_in_one_partition_with_its_jobs_and_their_records() -> None:
@@ -92,7 +96,7 @@ def test_every_shard_is_in_one_partition_with_its_jobs_and_their_records() -> No
     assert f"muster.v1.job.{subjects.shard_of(job_id)}.>" in subjects.in_partition(
         subjects.SHARD_EVENTS, partition
     )
-    assert f"{subjects.shard_of(job_id)}.*" in subjects.partition_records(partition)
+    assert f"live.{subjects.shard_of(job_id)}.*" in subjects.partition_records(partition)
 
 
 def test_the_shard_of_a_job_never_changes() -> None:

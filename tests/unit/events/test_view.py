@@ -13,7 +13,7 @@ from muster_bus.messages import Incoming
 from muster_core import events
 from muster_core.models import Job, JobRecord, Phase, Reason
 from muster_events.codec import encode_record
-from muster_events.subjects import job_subject, record_key
+from muster_events.subjects import job_subject, live_record_key
 from muster_events.view import JobsView, restore
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ CANCELLED = events.JobFinished(outcome=events.Outcome.CANCELLED, reason=Reason(c
 
 def entry(record: JobRecord, revision: int = 1) -> Entry:
     """The record in its bucket."""
-    return Entry(key=record_key(record.job_id), value=encode_record(record), revision=revision)
+    return Entry(key=live_record_key(record.job_id), value=encode_record(record), revision=revision)
 
 
 def test_events_add_up_to_a_record(wire: Wire) -> None:

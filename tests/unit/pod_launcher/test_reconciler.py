@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from unittest.mock import create_autospec
 
+import pytest
+
 from muster_core.events import JobFinished, Outcome, ReplicasChanged
 from muster_core.frameworks import RuntimeContext
 from muster_core.models import JobRecord, Reason, ReplicaState
@@ -44,14 +46,10 @@ class Machine:
         self._pool.publish(record.job_id, event)
 
 
-async def test_a_gang_is_started_reported_and_stopped_once() -> None:
-    pool = ScenarioPool()
-    pool.add_node("n1")
-    machine = Machine(pool)
-    records: dict[str, JobRecord] = {}
+def reconciler_of(machine: Machine, pool: ScenarioPool, records: dict[str, JobRecord]) -> JobReconciler:
     observer = create_autospec(ReplicaChangeObserver, instance=True)
     observer.traceparent.return_value = ""
-    reconciler = JobReconciler(
+    return JobReconciler(
         records=records,
         runtime=machine.runtime,
         events=machine,
@@ -59,6 +57,47 @@ async def test_a_gang_is_started_reported_and_stopped_once() -> None:
         clock=lambda: pool.now,
         forget=lambda job_id: records.pop(job_id, None) and None,
     )
+
+
+@pytest.mark.parametrize("has_started", [True, False])
+async def test_an_unobserved_replica_is_lost_only_if_the_runtime_does_not_find_it(has_started: bool) -> None:
+    pool = ScenarioPool()
+    pool.add_node("n1")
+    job_id = pool.run(pool.rigid("gang", 1))
+    machine = Machine(pool)
+    record = pool.record(job_id)
+    [replica] = record.gang()
+    started = ReplicaId(job_id=job_id, attempt=replica.attempt, role=replica.role, index=replica.index)
+
+    async def refresh(_: str) -> None:
+        if has_started:
+            # Another instance started it, and this one has not observed that yet.
+            machine.observe(started, ReplicaState.EXITED, exit_code=0)
+
+    machine.runtime.refresh_job.side_effect = refresh
+    await reconciler_of(machine, pool, {job_id: record}).process(job_id)
+    [replica] = pool.record(job_id).replicas
+    assert (replica.attempt, replica.exit_code) == ((1, 0) if has_started else (1, None))
+
+
+async def test_nothing_is_reported_lost_while_the_runtime_cannot_be_read() -> None:
+    pool = ScenarioPool()
+    pool.add_node("n1")
+    job_id = pool.run(pool.rigid("gang", 1))
+    machine = Machine(pool)
+    machine.runtime.refresh_job.side_effect = OSError("unavailable")
+    with pytest.raises(OSError, match="unavailable"):
+        await reconciler_of(machine, pool, {job_id: pool.record(job_id)}).process(job_id)
+    [replica] = pool.record(job_id).replicas
+    assert replica.state is ReplicaState.RUNNING
+
+
+async def test_a_gang_is_started_reported_and_stopped_once() -> None:
+    pool = ScenarioPool()
+    pool.add_node("n1")
+    machine = Machine(pool)
+    records: dict[str, JobRecord] = {}
+    reconciler = reconciler_of(machine, pool, records)
     job_id = pool.submit(pool.rigid("gang", 2))
     pool.decide()
     cancelled = JobFinished(outcome=Outcome.CANCELLED, reason=Reason(code="Cancelled", message=""))

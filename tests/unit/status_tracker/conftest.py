@@ -20,6 +20,8 @@ from muster_core.events import (
 )
 from muster_core.lifecycle import Retention
 from muster_core.models import Job, JobRecord, Reason, Role, RunPolicy, Template
+from muster_events.subjects import partition_of
+from muster_status_tracker.ended_jobs import EndedJobs
 from muster_status_tracker.handlers import PartitionHandler
 from muster_status_tracker.records import RecordCache
 
@@ -29,7 +31,7 @@ TTL_S = 600
 
 
 class MemoryStore:
-    """Stores records while ``writable``, and deletes them while ``deletable``.
+    """Stores records while ``writable``, and deletes them while ``deletable``; ``archived`` has the ids of ended jobs.
 
     ``failures`` are raised by the next writes; ``exists`` is the result of successful ones.
     """
@@ -37,6 +39,8 @@ class MemoryStore:
     def __init__(self) -> None:
         self.stored: dict[str, JobRecord] = {}
         self.written: list[JobRecord] = []
+        self.archived: set[str] = set()
+        self._revision = 0
         self.failures: deque[Exception] = deque()
         self.exists = True
         self.writable = asyncio.Event()
@@ -54,10 +58,27 @@ class MemoryStore:
             self.stored[record.job_id] = record
         return self.exists
 
-    async def remove(self, job_id: str) -> None:
+    async def ended(self, job_id: str) -> JobRecord | None:
+        """Return the record of an ended job."""
+        return self.stored[job_id] if job_id in self.archived else None
+
+    async def archive(self, record: JobRecord) -> int | None:
+        """Store a record among the ended ones."""
+        if not await self.write(record):
+            return None
+        self.archived.add(record.job_id)
+        return self._next_revision()
+
+    async def remove(self, job_id: str) -> int:
         """Delete a record."""
         await self.deletable.wait()
         self.stored.pop(job_id, None)
+        self.archived.discard(job_id)
+        return self._next_revision()
+
+    def _next_revision(self) -> int:
+        self._revision += 1
+        return self._revision
 
 
 class RecordingPublisher:
@@ -87,7 +108,7 @@ class Partition:
         self.sequence = 0
         self.store = MemoryStore()
         self.publisher = RecordingPublisher(self.store)
-        self.cache = RecordCache()
+        self.cache = RecordCache(ended=EndedJobs(Retention(ttl_s=TTL_S)))
         self.handler = PartitionHandler(
             cache=self.cache,
             store=self.store,
@@ -96,6 +117,7 @@ class Partition:
             retention=Retention(ttl_s=TTL_S),
             clock=lambda: self.now,
             count_invalid=lambda: None,
+            partition=partition_of("j-1"),
         )
 
     async def handle(self, *events: JobEvent, job_id: str = "j-1") -> None:

@@ -34,6 +34,7 @@ _WORDS = {
     "ReplicasChanged": "replicas",
     "ScaleProposed": "proposed",
     "CommandRequested": "command",
+    "JobAdopted": "adopted",
     "JobFinished": "finished",
 }
 _STYLES = {
@@ -42,12 +43,15 @@ _STYLES = {
     "placed": "cyan",
     "resized": "cyan",
     "evicted": "yellow",
+    "adopted": "cyan",
     "restarting": "yellow",
     "replicas": "dim",
     "proposed": "dim",
     "running": "green",
 }
-_REASONED = frozenset({"JobWaiting", "JobResized", "JobEvicted", "JobRestarting", "JobFinished"})
+_REASONED = frozenset(
+    {"JobWaiting", "JobResized", "JobEvicted", "JobRestarting", "JobAdopted", "JobFinished"}
+)
 _WORD_WIDTH = max(len(word) for word in _WORDS.values())
 
 Moment = tuple[int, str, str]

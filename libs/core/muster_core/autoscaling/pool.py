@@ -6,7 +6,7 @@ costs several times as much as the event itself.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from muster_core.events import NodeChanged, StoredEvent
 from muster_core.lifecycle import apply_event
@@ -32,6 +32,11 @@ class LazyPoolState:
         """Return whether there is a job whose size may ever change; without one there is nothing to plan."""
         return bool(self._elastic)
 
+    @property
+    def records(self) -> Collection[JobRecord]:
+        """The unsettled records."""
+        return self._records.values()
+
     def record(self, job_id: str) -> JobRecord | None:
         """Return the record of a job, or None if it is unknown or settled."""
         return self._records.get(job_id)
@@ -45,6 +50,10 @@ class LazyPoolState:
             else:
                 self._put(record)
         self._state.restore(settled)
+
+    def observe_settled(self, record: JobRecord) -> None:
+        """Take note of a settled job of the past, as ``PoolState.observe_settled`` does."""
+        self._state.observe_settled(record)
 
     def observe(self, stored: StoredEvent) -> str | None:
         """Apply one event, as ``PoolState.observe`` does."""

@@ -1,11 +1,12 @@
 """Scale-down: which replicas running elastic jobs give up, so that a job that has waited too long can start.
 
 A waiting job is starved once it has waited longer than its queue allows. It is then a beneficiary: other jobs, its donors,
-shrink for it, but only if its whole gang can start afterwards.
+shrink for it, but only if its minimum gang can start afterwards.
 
-The search is greedy. A bundle is a minimal set of replicas on one node whose removal lets one more replica of the gang fit
-there. Bundles are removed in the order of the policy until the gang fits; then every replica that the gang does not need
-is put back.
+The search is greedy and simulated in a transaction of the scheduler. A bundle is an irreducible set of replicas on one node
+whose removal lets one more replica of the gang fit there. Bundles are removed in the order of the policy until the gang
+fits; then every replica that the gang does not need is put back. The results of a plan (one run of ``ScaleDownPlanner``)
+are proposals to shrink donors for a few beneficiaries, which can all start together.
 """
 
 from __future__ import annotations
@@ -60,7 +61,7 @@ class WaitingJob(NamedTuple):
 
 
 def waiting_jobs(transaction: Transaction) -> dict[str, list[WaitingJob]]:
-    """Return by queue the jobs that wait only for capacity that the empty pool has, in queue order.
+    """Return by queue the jobs within their quota that would fit if the pool were empty, in queue order.
 
     At most ``_JOBS_OF_A_CLASS`` jobs of a scheduling class are returned, and only the first of a STRICT_FIFO queue.
     """
@@ -85,13 +86,13 @@ def waiting_jobs(transaction: Transaction) -> dict[str, list[WaitingJob]]:
 
 
 def starved_jobs(waiting: dict[str, list[WaitingJob]], now: int) -> list[WaitingJob]:
-    """Return the starved jobs: first those of the queue whose first job starved earliest, then in queue order."""
+    """Return the starved jobs by queue, in queue order; the queue whose first job starved earliest comes first."""
     queues = sorted(waiting.values(), key=lambda jobs: (jobs[0].starves_at, jobs[0].key))
     return [job for jobs in queues for job in jobs if job.starves_at <= now]
 
 
 def blocks_scale_up(waiting: dict[str, list[WaitingJob]], now: int) -> bool:
-    """Return whether the first job of a queue is not starved yet: it may still start on capacity that a scale-up would use."""
+    """Return whether the first job of any queue is not starved yet: it may still start on capacity that a scale-up would use."""
     return any(jobs[0].starves_at > now for jobs in waiting.values())
 
 
@@ -113,7 +114,7 @@ class Donor:
 
     Attributes:
         job: The job, its role and settings.
-        before: The job before any replica is removed.
+        original: The job before any replica is removed.
         replicas: The replicas that could be removed, by node in the order of removal: on nodes without its parameter
             servers first, then the highest index.
     """
@@ -122,35 +123,35 @@ class Donor:
         self, job: ResizableJob, candidates: list[RemovableReplica], policy: Policy, transaction: Transaction
     ) -> None:
         self.job = job
-        self.before = elastic_job(job, transaction.index)
+        self.original = elastic_job(job, transaction.index)
         self.replicas: dict[str, list[RemovableReplica]] = {}
         gang = job.record.gang()
         self._server_nodes = {one.node for one in gang if is_anchor(one.role) and not one.ended}
-        self._candidates = sorted(candidates, key=self._order)
+        self._removable = sorted(candidates, key=self._order)
         self._policy = policy
         self.reset()
 
     @property
     def spare(self) -> int:
         """Return how many more replicas can be removed."""
-        return self._after.spare
+        return self._simulated.spare
 
     def rank(self, replica: RemovableReplica) -> tuple[Rank, bool, int]:
         """Return the rank of a replica; lower goes first."""
         if self._rank is None:
-            self._rank = self._policy.scale_down_rank(self._after)
+            self._rank = self._policy.scale_down_rank(self._simulated)
         return (self._rank, *self._order(replica))
 
     def resize(self, by: int) -> None:
-        """Add ``by`` replicas."""
-        self._after = self._after.resized(by)
+        """Change the simulated size by ``by`` replicas."""
+        self._simulated = self._simulated.resized(by)
         self._rank = None
 
     def reset(self) -> None:
         """Put all removed replicas back."""
-        self._after, self._rank = self.before, None
+        self._simulated, self._rank = self.original, None
         self.replicas.clear()
-        for one in self._candidates:
+        for one in self._removable:
             self.replicas.setdefault(one.allocation.node, []).append(one)
 
     def _order(self, replica: RemovableReplica) -> tuple[bool, int]:
@@ -179,13 +180,15 @@ class Donors:
                     self.on_node[node].append(donor)
 
     def may_shrink(self, job_id: str) -> bool:
-        """Return whether the donor's queue exceeds its guarantee, unless the guarantee covers the beneficiary's queue too."""
+        """Return whether every queue above the donor that is not above the beneficiary too uses more than its guarantee."""
         donor = self.by_job[job_id]
         tree, ledger = self._transaction.index.tree, self._transaction.ledger
         path, donor_path = tree.path(self._queue), tree.path(tree.account_of(donor.job.record)[0])
-        not_shared = [name for depth, name in enumerate(donor_path) if path[depth : depth + 1] != (name,)]
+        donor_only_queues = [
+            name for depth, name in enumerate(donor_path) if path[depth : depth + 1] != (name,)
+        ]
         needed = max_replica_amounts(donor.job.role)
-        for name in not_shared:
+        for name in donor_only_queues:
             guaranteed = [resource for resource in ledger.guaranteed(name) if needed.get(resource)]
             if guaranteed and not ledger.borrows(name, guaranteed):
                 return False
@@ -198,6 +201,13 @@ class Donors:
             if donor in donors:
                 donors.remove(donor)
 
+    def include(self, job_id: str) -> None:
+        """Include an excluded donor again."""
+        donor = self.by_job[job_id]
+        for node in donor.replicas:
+            if donor not in self.on_node[node]:
+                self.on_node[node].append(donor)
+
 
 class DonorSearch:
     """The search for replicas to remove so that the gang of ``fit`` starts; use it within ``terminating_released``."""
@@ -209,6 +219,7 @@ class DonorSearch:
         self._requests = _replicas_by_request(fit.gang)
         self._bundles: dict[tuple[str, ReplicaRequest], Bundle] = {}
         self._released: list[RemovableReplica] = []
+        self._guaranteed: set[str] = set()
 
     def run(self) -> tuple[list[RemovableReplica], Placement] | None:
         """Find the replicas to remove; donors are reset afterwards.
@@ -224,10 +235,15 @@ class DonorSearch:
         finally:
             for job_id in {one.record.job_id for one in self._released}:
                 self._donors.by_job[job_id].reset()
+            # Their queues had shrunk in this search only.
+            for job_id in self._guaranteed:
+                self._donors.include(job_id)
 
     def _search(self) -> tuple[list[RemovableReplica], Placement] | None:
         while True:
-            lacking = [request for request, number in self._requests.items() if self._fits(request) < number]
+            lacking = [
+                request for request, number in self._requests.items() if self._fit_count(request) < number
+            ]
             placement = None if lacking else self._fit.find()
             if placement is not None:
                 return self._fit.minimised(self._released, placement)
@@ -241,12 +257,13 @@ class DonorSearch:
                     self._release(replica)
 
     def _exclude_guaranteed(self, bundle: Bundle) -> bool:
-        """Exclude donors whose queues have meanwhile shrunk to their guarantee; return whether ``bundle`` contained any."""
+        """Exclude donors whose queues have shrunk to their guarantee in this search; return whether ``bundle`` contains any."""
         jobs = {replica.record.job_id for replica in bundle}
         guaranteed = [job_id for job_id in jobs if not self._donors.may_shrink(job_id)]
         for job_id in guaranteed:
             self._donors.exclude(job_id)
             self._bundles.clear()
+        self._guaranteed.update(guaranteed)
         return bool(guaranteed)
 
     def _suffices_in_total(self) -> bool:
@@ -258,7 +275,7 @@ class DonorSearch:
         needed = gang_amounts(self._fit.gang)
         return all(amount <= free.get(name, 0) for name, amount in needed.items() if name != "gpu_memory")
 
-    def _fits(self, request: ReplicaRequest) -> int:
+    def _fit_count(self, request: ReplicaRequest) -> int:
         return Candidates(self._transaction.snapshot, [request]).fit_index(request).total
 
     def _release(self, replica: RemovableReplica) -> None:
@@ -288,15 +305,15 @@ class DonorSearch:
     def _bundle(self, node: str, request: ReplicaRequest) -> Bundle:
         known = self._bundles.get((node, request))
         if known is None or not self._within_spare(known):
-            known = self._bundles[(node, request)] = self._smallest_bundle(node, request)
+            known = self._bundles[(node, request)] = self._irreducible_bundle(node, request)
         return known
 
     def _within_spare(self, bundle: Bundle) -> bool:
         removed = Counter(replica.record.job_id for replica in bundle)
         return all(self._donors.by_job[job_id].spare >= count for job_id, count in removed.items())
 
-    def _smallest_bundle(self, node: str, request: ReplicaRequest) -> Bundle:
-        """Return a minimal bundle on ``node`` that lets one more of ``request`` fit; empty if none does."""
+    def _irreducible_bundle(self, node: str, request: ReplicaRequest) -> Bundle:
+        """Return an irreducible bundle on ``node`` that lets one more of ``request`` fit; empty if none does."""
         snapshot = self._transaction.snapshot
         if snapshot.class_of(node) is None or node not in snapshot.filter(request.rules).feasible:
             return ()
@@ -352,7 +369,7 @@ class ScaleDownPlanner:
         self._reservations = reservations
         self._settings = settings
         self._donors: dict[tuple[str, str], Donors] = {}
-        self._unplaceable: set[SchedulingClass] = set()
+        self._hopeless_classes: set[SchedulingClass] = set()
         self._beneficiaries: list[tuple[WaitingJob, list[RemovableReplica]]] = []
 
     def run(self, starved: list[WaitingJob]) -> None:
@@ -362,30 +379,30 @@ class ScaleDownPlanner:
             for job in starved:
                 if len(self._beneficiaries) == _MAX_BENEFICIARIES:
                     break
-                if job.scheduling_class in self._unplaceable:
+                if job.scheduling_class in self._hopeless_classes:
                     continue
                 fit = BeneficiaryFit(self._transaction, self._reservations, job.record.job_id)
                 fits = fit.find() is not None
                 self._reservations.lift_all()
                 if not fits:
-                    self._find_donors(job, fit)
+                    self._plan_for(job, fit)
                     continue
                 self.awaits_terminating = True
                 if job.record.job_id not in reserved:
-                    # The scheduler does not consider this job when it checks proposals, so proposals for later jobs could use its capacity.
+                    # Without a reservation the scheduler would not keep its capacity from the proposals for later jobs.
                     break
-        while len(self._beneficiaries) > 1 and not self._start_together():
+        while len(self._beneficiaries) > 1 and not self._can_start_together():
             job, _ = self._beneficiaries.pop()
             self.proposals = [one for one in self.proposals if one.event.beneficiary != job.record.job_id]
 
-    def _find_donors(self, job: WaitingJob, fit: BeneficiaryFit) -> None:
+    def _plan_for(self, job: WaitingJob, fit: BeneficiaryFit) -> None:
         """Propose to shrink donors for a job, and allocate it; if it would not start, skip its scheduling class in this plan."""
         policy = self._policy_for(job)
         donors = self._donors_for(fit.key.queue, policy) if policy is not None else None
         result = DonorSearch(self._transaction, fit, donors).run() if donors is not None else None
         self._reservations.lift_all()
         if policy is None or donors is None or result is None:
-            self._unplaceable.add(job.scheduling_class)
+            self._hopeless_classes.add(job.scheduling_class)
             return
         replicas, placement = result
         self._beneficiaries.append((job, replicas))
@@ -393,7 +410,7 @@ class ScaleDownPlanner:
         self._transaction.allocate(job.record, job.record.attempt + 1, placement.replicas)
         self._reservations.remove(job.record.job_id)
 
-    def _start_together(self) -> bool:
+    def _can_start_together(self) -> bool:
         """Return whether the scheduler can place all beneficiaries, the longest-waiting first, once all donors have shrunk."""
         with terminating_released(self._transaction, self._reservations):
             for _, replicas in self._beneficiaries:
@@ -437,7 +454,7 @@ class ScaleDownPlanner:
             self.proposals.append(
                 scale_down_proposal(
                     donor.job,
-                    donor.before,
+                    donor.original,
                     removed,
                     job.record,
                     donors=len(by_donor),

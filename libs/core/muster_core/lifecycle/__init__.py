@@ -2,9 +2,19 @@
 
 ``reducer`` applies events to a job record, with ``transitions``, ``replicas``, ``commands``, ``progress`` and ``history``.
 ``decisions`` are those of the status-tracker, to end or restart a job, by ``success``, ``backoff`` and ``deadlines``.
-``reconciliation`` compares a record with the replicas that a runtime observes. ``job_kinds`` has the rules of builds and services.
+``reconciliation`` compares a record with the replicas that a runtime observes, and ``adoption`` continues a record from them.
+``job_kinds`` has the rules of builds and services.
 """
 
+from muster_core.lifecycle.adoption import (
+    ADOPTED as ADOPTED,
+    OrphanMark as OrphanMark,
+    RetainedJob as RetainedJob,
+    RetainedMembership as RetainedMembership,
+    adoption_of as adoption_of,
+    is_behind as is_behind,
+    retained_job as retained_job,
+)
 from muster_core.lifecycle.backoff import (
     AVOIDED_FOR_US as AVOIDED_FOR_US,
     avoided_at as avoided_at,
@@ -13,6 +23,7 @@ from muster_core.lifecycle.backoff import (
 from muster_core.lifecycle.deadlines import (
     START_TIMEOUT as START_TIMEOUT,
     Retention as Retention,
+    expiry as expiry,
     late_additions as late_additions,
     start_due as start_due,
     start_timeout_of as start_timeout_of,

@@ -42,7 +42,7 @@ def _end_message(event: events.JobEvent) -> tuple[str, str]:
             return "Rejected", "; ".join(p.message for p in event.problems[:_NAMED])
         case events.JobPlaced():
             return "Placed", _placement(event)
-        case events.JobResized():
+        case events.JobResized() | events.JobAdopted():
             return event.reason.code, event.reason.message
         case events.JobWaiting() | events.JobEvicted() | events.JobRestarting() | events.JobFinished():
             return event.reason.code, event.reason.message

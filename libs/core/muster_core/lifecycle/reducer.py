@@ -12,6 +12,7 @@ from typing import assert_never
 import msgspec
 
 from muster_core import events
+from muster_core.lifecycle.adoption import adopt, begin_adopted
 from muster_core.lifecycle.backoff import failures_at, restarts_at, retry_at, with_failed_nodes
 from muster_core.lifecycle.commands import (
     RESTART_REQUESTED,
@@ -72,6 +73,8 @@ def apply_event(record: JobRecord | None, stored: events.StoredEvent) -> Transit
             return Transition(_submitted(stored, stored.event))
         if isinstance(stored.event, events.JobValidated) and stored.event.part:
             return Transition(_later_part(stored, stored.event))
+        if isinstance(stored.event, events.JobAdopted):
+            return _adopted_orphan(stored, stored.event)
         return Transition(None, f"{_name(stored.event)} of a job that was never submitted")
     if stored.sequence <= record.applied_sequence:
         return Transition(record)
@@ -112,11 +115,26 @@ def _later_part(stored: events.StoredEvent, event: events.JobValidated) -> JobRe
     return with_history(_validated(record, event, stored.at), stored)
 
 
-def begins_record(event: events.JobEvent) -> bool:
-    """Whether an event is the first of its job."""
-    return isinstance(event, events.JobSubmitted) or (
-        isinstance(event, events.JobValidated) and event.part > 0
+def _adopted_orphan(stored: events.StoredEvent, event: events.JobAdopted) -> Transition:
+    record = begin_adopted(
+        stored.job_id, event, sequence=stored.sequence, trace=stored.traceparent, at=stored.at
     )
+    if record is None:
+        return Transition(None, "JobAdopted of a job that was never submitted")
+    return Transition(with_history(record, stored))
+
+
+def begins_record(event: events.JobEvent) -> bool:
+    """Whether an event may be the first of its job."""
+    match event:
+        case events.JobSubmitted():
+            return True
+        case events.JobValidated():
+            return event.part > 0
+        case events.JobAdopted():
+            return event.job is not None
+        case _:
+            return False
 
 
 def _moved(record: JobRecord, stored: events.StoredEvent) -> tuple[JobRecord, str | None]:
@@ -140,6 +158,8 @@ def _moved(record: JobRecord, stored: events.StoredEvent) -> tuple[JobRecord, st
             return _evicted(record, event, stored.at)
         case events.ReplicasChanged():
             return _replicas_changed(record, event, stored.at), None
+        case events.JobAdopted():
+            return _adopted(record, event, stored.at)
         case events.JobRestarting():
             return _restarting(record, event, stored.at)
         case events.JobFinished():
@@ -305,6 +325,16 @@ def _runs_again(record: JobRecord) -> Reason:
 def _started_message(members: int) -> str:
     # That they have started stays true while they end one after another.
     return "its replica has started" if members == 1 else f"all {members} replicas have started"
+
+
+def _adopted(record: JobRecord, event: events.JobAdopted, at: int) -> tuple[JobRecord, str | None]:
+    adopted = adopt(record, event, at)
+    if adopted is None:
+        return record, (
+            f"JobAdopted for generation {event.generation} of attempt {event.attempt} "
+            f"at generation {record.generation} of attempt {record.attempt}"
+        )
+    return adopted, None
 
 
 def _restarting(record: JobRecord, event: events.JobRestarting, at: int) -> tuple[JobRecord, str | None]:

@@ -25,6 +25,11 @@ def is_newer(change: ReplicaChange, known: ReplicaRecord) -> bool:
     return _RANK[change.state] > _RANK[known.state]
 
 
+def supersedes(state: ReplicaState, known: ReplicaState) -> bool:
+    """Return whether ``state`` is later than the ``known`` state of the same run."""
+    return _RANK[state] > _RANK[known]
+
+
 def place_replicas(record: JobRecord, event: JobPlaced, at: int) -> tuple[ReplicaRecord, ...]:
     """Return the replicas of a new attempt, after those of earlier ones whose end is not confirmed."""
     unended = tuple(r for r in record.replicas if not r.ended)

@@ -8,6 +8,7 @@ from __future__ import annotations
 from muster_core.events import (
     CommandRequested,
     Event,
+    JobAdopted,
     JobEvicted,
     JobFinished,
     JobPlaced,
@@ -42,6 +43,7 @@ VALID_PHASES: dict[type[Event], frozenset[Phase]] = {
     JobEvicted: ACTIVE_PHASES,
     JobRestarting: ACTIVE_PHASES,
     JobFinished: _LIVING_PHASES,
+    JobAdopted: _LIVING_PHASES - {Phase.SUBMITTED},
     # Ends of replicas, commands (delete), outdated proposals and late reports arrive in every phase and change none by
     # themselves.
     ReplicasChanged: _EVERY_PHASE,

@@ -20,7 +20,8 @@ class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
 
     Whole GPUs are ``allocatable.gpu // 1000``, indexed from 0; ``gpu_memory`` is the memory of each in bytes (0:
     unknown). ``pods`` bounds the number of replicas. A node that is not ``ready`` or is ``unschedulable`` gets no new
-    replica.
+    replica. ``foreign_gpus`` maps the index of a GPU to the milli-GPU that others use of it; of the rest of ``foreign.gpu`` the
+    indices are unknown.
     """
 
     name: str
@@ -33,3 +34,4 @@ class Node(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaults=Tr
     ready: bool = True
     unschedulable: bool = False
     address: str = ""
+    foreign_gpus: dict[int, int] = {}

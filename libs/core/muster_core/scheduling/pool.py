@@ -8,7 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from muster_core.events import CapacityChanged, JobPlaced, JobResized, JobWaiting, NodeChanged, StoredEvent
+from muster_core.events import (
+    CapacityChanged,
+    JobAdopted,
+    JobPlaced,
+    JobResized,
+    JobWaiting,
+    NodeChanged,
+    StoredEvent,
+)
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Problem, QueueSpec
 from muster_core.scheduling.cycle import SchedulingCycle
@@ -92,11 +100,15 @@ class PoolState:
         """
         for record in records:
             if record.settled:
-                self.index.observe_build(record)
-                self.runtime_estimates.observe(record)
+                self.observe_settled(record)
             else:
                 self.put_record(record)
         self._lowered_queues = self.index.ledger.over_limit()
+
+    def observe_settled(self, record: JobRecord) -> None:
+        """Take note of a settled job of the past: of its run time, and of its end if other jobs wait for it as their build."""
+        self.index.observe_build(record)
+        self.runtime_estimates.observe(record)
 
     def observe(self, stored: StoredEvent) -> str | None:
         """Apply one event; events of a job arrive in the order of their sequences, and repeated ones change nothing.
@@ -114,6 +126,11 @@ class PoolState:
         if applied.invalid is None:
             self._observe_decision(stored)
         self._put(applied.record)
+        if isinstance(stored.event, JobAdopted):
+            # Its replicas run already: they may exceed what their nodes and its queue have free.
+            nodes = {replica.node for replica in applied.record.replicas}
+            self._shrunk_nodes |= nodes.intersection(self._snapshot.overcommitted())
+            self._lowered_queues |= self.index.ledger.over_limit()
         return applied.invalid
 
     def put_record(self, record: JobRecord) -> None:

@@ -91,7 +91,9 @@ CODECS = Codecs(
         AppliedDefaults: StructMapping(
             names={"version": "revision"}, absent={"category": Category.EXPERIMENTS}
         ),
-        Node: StructMapping(names={"gpu_memory": "gpu_memory_bytes"}, omitted=frozenset({"pods"})),
+        Node: StructMapping(
+            names={"gpu_memory": "gpu_memory_bytes"}, omitted=frozenset({"pods", "foreign_gpus"})
+        ),
     },
     texts={"RendezvousBackend": Texts.kebab, "ScalingPolicy": Texts.snake, "ProcessesPer": Texts.snake},
 )

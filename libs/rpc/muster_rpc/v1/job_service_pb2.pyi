@@ -487,7 +487,9 @@ class WatchJobsRequest(_message.Message):
     namespace: _builtins.str
     """"-": all namespaces."""
     after_revision: _builtins.int
-    """Only newer states: continues an earlier watch. 0: every job, then changes."""
+    """Only newer states, also of jobs that have ended since: continues an earlier watch. 0: every live job, then changes;
+    ListJobs has the ended ones.
+    """
     def __init__(
         self,
         *,

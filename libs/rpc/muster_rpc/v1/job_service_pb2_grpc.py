@@ -177,7 +177,8 @@ class JobServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def WatchJobs(self, request, context):
-        """Streams the jobs of a namespace and their changes.
+        """Streams the jobs of a namespace and their changes. A client that reads slowly gets the latest state of each job that has
+        changed; one that reads so slowly that changes are no longer known gets ABORTED: watch again, with after_revision.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

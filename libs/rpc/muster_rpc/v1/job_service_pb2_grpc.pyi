@@ -55,7 +55,9 @@ class JobServiceStub:
     WatchJob: _grpc.UnaryStreamMultiCallable[_job_service_pb2.WatchJobRequest, _job_service_pb2.WatchJobResponse]
     """Streams the state of a job and its changes, until the job has ended and its clean-up is done."""
     WatchJobs: _grpc.UnaryStreamMultiCallable[_job_service_pb2.WatchJobsRequest, _job_service_pb2.WatchJobsResponse]
-    """Streams the jobs of a namespace and their changes."""
+    """Streams the jobs of a namespace and their changes. A client that reads slowly gets the latest state of each job that has
+    changed; one that reads so slowly that changes are no longer known gets ABORTED: watch again, with after_revision.
+    """
     CancelJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.CancelJobRequest, _job_service_pb2.CancelJobResponse]
     """Ends a job."""
     DeleteJob: _grpc.UnaryUnaryMultiCallable[_job_service_pb2.DeleteJobRequest, _job_service_pb2.DeleteJobResponse]
@@ -104,7 +106,9 @@ class JobServiceAsyncStub(JobServiceStub):
     WatchJob: _aio.UnaryStreamMultiCallable[_job_service_pb2.WatchJobRequest, _job_service_pb2.WatchJobResponse]  # type: ignore[assignment]
     """Streams the state of a job and its changes, until the job has ended and its clean-up is done."""
     WatchJobs: _aio.UnaryStreamMultiCallable[_job_service_pb2.WatchJobsRequest, _job_service_pb2.WatchJobsResponse]  # type: ignore[assignment]
-    """Streams the jobs of a namespace and their changes."""
+    """Streams the jobs of a namespace and their changes. A client that reads slowly gets the latest state of each job that has
+    changed; one that reads so slowly that changes are no longer known gets ABORTED: watch again, with after_revision.
+    """
     CancelJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.CancelJobRequest, _job_service_pb2.CancelJobResponse]  # type: ignore[assignment]
     """Ends a job."""
     DeleteJob: _aio.UnaryUnaryMultiCallable[_job_service_pb2.DeleteJobRequest, _job_service_pb2.DeleteJobResponse]  # type: ignore[assignment]
@@ -186,7 +190,9 @@ class JobServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _job_service_pb2.WatchJobsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_job_service_pb2.WatchJobsResponse], _abc.AsyncIterator[_job_service_pb2.WatchJobsResponse]]:
-        """Streams the jobs of a namespace and their changes."""
+        """Streams the jobs of a namespace and their changes. A client that reads slowly gets the latest state of each job that has
+        changed; one that reads so slowly that changes are no longer known gets ABORTED: watch again, with after_revision.
+        """
 
     @_abc_1.abstractmethod
     def CancelJob(

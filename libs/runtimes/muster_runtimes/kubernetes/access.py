@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import re
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager, suppress
 from urllib.parse import quote
 
@@ -114,7 +114,7 @@ class PodExecSession:
         if self._in_terminal:
             await self._send(_SIZE, msgspec.json.encode({"Width": size.columns, "Height": size.rows}))
 
-    async def output(self) -> AsyncIterator[OutputChunk]:
+    async def output(self) -> AsyncGenerator[OutputChunk]:
         """See ``ExecSession``."""
         while (frame := await self._websocket.receive()) is not None:
             channel, data = frame

@@ -346,6 +346,11 @@ class PartitionInformers:
         for job_id in [job_id for job_id in self._config_maps if partition_of(job_id) == partition]:
             del self._config_maps[job_id]
 
+    async def refresh_job(self, job_id: str) -> None:
+        """List the pods of a job of an owned partition; raises ``KubernetesApiError`` if the API server cannot be read."""
+        if (informer := self._partitions.get(partition_of(job_id))) is not None:
+            await informer.pods.refresh(labels.of_job(job_id))
+
     @asynccontextmanager
     async def watch_job(self, job_id: str) -> AsyncGenerator[None]:
         """Watch the pods of a job inside the context, also if another instance owns its partition."""

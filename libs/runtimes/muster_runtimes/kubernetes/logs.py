@@ -22,6 +22,7 @@ from muster_runtimes.kubernetes.informers import ReplicaStore
 from muster_runtimes.kubernetes.labels import MAIN_CONTAINER
 from muster_runtimes.kubernetes.objects import Pod
 from muster_runtimes.kubernetes.pod_status import is_terminated, main_container_ended
+from muster_runtimes.merging import merged
 from muster_runtimes.process.logs import RecentLogLines, parse_progress
 from muster_runtimes.protocols import LogChunk, ProgressReport, ReplicaId
 from muster_service.logs import fields
@@ -32,6 +33,7 @@ PROGRESS_PREFIX = b"muster-progress: "
 """The beginning of a progress line; the rest of the line has the format of a progress file."""
 
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
+_AHEAD = 64
 _POLL_S = 0.3
 _COMPLETE_POLLS = 15
 _NODE_BACKOFF_S = 30.0
@@ -124,7 +126,7 @@ class PodLogReader:
 
     async def read(
         self, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
-    ) -> AsyncIterator[LogChunk]:
+    ) -> AsyncGenerator[LogChunk]:
         """Yield the logs of replicas, see ``LogSource.logs``; the runs of a replica come one after another."""
         if not follow:
             for replica in replicas:
@@ -132,31 +134,19 @@ class PodLogReader:
                     async for data in chunks:
                         yield LogChunk(replica=replica, data=data)
             return
-        queue: asyncio.Queue[LogChunk | None] = asyncio.Queue(maxsize=64)
         runs_of: dict[tuple[str, int], list[ReplicaId]] = {}
         for replica in replicas:
             runs_of.setdefault((replica.role, replica.index), []).append(replica)
 
-        async def pump(runs: Sequence[ReplicaId]) -> None:
-            try:
-                for replica in runs:
-                    async for data in self._read_one(replica, follow=True, tail=tail):
-                        await queue.put(LogChunk(replica=replica, data=data))
-            finally:
-                await queue.put(None)
+        async def follow_runs(runs: Sequence[ReplicaId]) -> AsyncGenerator[LogChunk]:
+            for replica in runs:
+                async with aclosing(self._read_one(replica, follow=True, tail=tail)) as chunks:
+                    async for data in chunks:
+                        yield LogChunk(replica=replica, data=data)
 
-        tasks = [asyncio.create_task(pump(runs)) for runs in runs_of.values()]
-        try:
-            left = len(tasks)
-            while left:
-                chunk = await queue.get()
-                if chunk is None:
-                    left -= 1
-                else:
-                    yield chunk
-        finally:
-            for task in tasks:
-                task.cancel()
+        async with aclosing(merged([*map(follow_runs, runs_of.values())], ahead=_AHEAD)) as chunks:
+            async for chunk in chunks:
+                yield chunk
 
     def start_capture(self, replica: ReplicaId, pod: Pod) -> None:
         """Start to copy the log of a run that is about to end, because the node may delete it with the container."""
@@ -226,9 +216,11 @@ class PodLogReader:
             if pod is not None and state not in _NOT_STARTED:
                 since_s = None if last_read is None else max(int(time.monotonic() - last_read), 1)
                 try:
-                    async for data in self._read_pod(pod, follow=follow, tail=tail, since_s=since_s):
-                        last_read = time.monotonic()
-                        yield data
+                    pod_log = self._read_pod(pod, follow=follow, tail=tail, since_s=since_s)
+                    async with aclosing(pod_log) as chunks:
+                        async for data in chunks:
+                            last_read = time.monotonic()
+                            yield data
                     if not follow or ended or await self._is_complete(replica):
                         return
                 except KubernetesApiError as error:
@@ -242,7 +234,7 @@ class PodLogReader:
 
     async def _read_pod(
         self, pod: Pod, *, follow: bool, tail: int | None, since_s: int | None
-    ) -> AsyncIterator[bytes]:
+    ) -> AsyncGenerator[bytes]:
         query: dict[str, str] = {}
         if follow:
             query["follow"] = "true"
@@ -315,8 +307,10 @@ class LogProgressReader:
         query = {"tailLines": _PROGRESS_LINES, "limitBytes": str(_PROGRESS_BYTES)}
         async with self._slots:
             try:
-                chunks = _log_chunks(self._api, pod, query, idle_timeout_s=_PROGRESS_IDLE_S)
-                written = b"".join([chunk async for chunk in chunks])
+                async with aclosing(
+                    _log_chunks(self._api, pod, query, idle_timeout_s=_PROGRESS_IDLE_S)
+                ) as chunks:
+                    written = b"".join([chunk async for chunk in chunks])
             except KubernetesApiError as error:
                 log.debug("cannot read the progress of %s: %s", pod.metadata.name, error)
                 return None

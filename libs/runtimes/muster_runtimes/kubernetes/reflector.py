@@ -231,19 +231,29 @@ class Reflector(Generic[O]):
         known = self.objects.get(uid)
         return uid not in self._deleted and (known is None or known.metadata.version < version)
 
+    async def refresh(self, selector: str) -> None:
+        """Add the objects with these labels that the API server has now; raises ``KubernetesApiError`` if it cannot be read."""
+        found, _ = await self._read({**self._target.query(), "labelSelector": selector})
+        for item in found.values():
+            self.put(item)
+
     async def _list(self) -> str:
+        found, version = await self._read(self._target.query())
+        self._replace(found, int(version or 0))
+        return version
+
+    async def _read(self, query: dict[str, str]) -> tuple[dict[str, O], str]:
+        """Return the objects that match a query, by uid, and the resource version of the list, which is a quorum read."""
         found: dict[str, O] = {}
-        query = {**self._target.query(), "limit": _PAGE}
+        query = {**query, "limit": _PAGE}
         while True:
             page = await self._api.get(
                 self._target.path, self._page_kind, query=query, accept=self._target.list_type
             )
             found.update((item.metadata.uid, item) for item in page.items or ())
             if not page.metadata.next_page:
-                break
+                return found, page.metadata.resource_version
             query["continue"] = page.metadata.next_page
-        self._replace(found, int(page.metadata.resource_version or 0))
-        return page.metadata.resource_version
 
     def _replace(self, found: dict[str, O], version: int) -> None:
         for uid, known in list(self.objects.items()):

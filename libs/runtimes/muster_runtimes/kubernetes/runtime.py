@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 
 import msgspec
@@ -105,6 +105,10 @@ class KubernetesRuntime:
         await self._informers.release(partition)
         self._starter.forget_partition(partition)
 
+    async def refresh_job(self, job_id: str) -> None:
+        """See ``ReplicaObserver``."""
+        await self._informers.refresh_job(job_id)
+
     def watch_job(self, job_id: str) -> AbstractAsyncContextManager[None]:
         """See ``ReplicaObserver``."""
         return self._informers.watch_job(job_id)
@@ -202,7 +206,7 @@ class KubernetesRuntime:
 
     def logs(
         self, job_id: str, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
-    ) -> AsyncIterator[LogChunk]:
+    ) -> AsyncGenerator[LogChunk]:
         """See ``LogSource``."""
         chosen = replicas or sorted(seen.replica for seen in self._store.job_observations(job_id))
         wanted = [replica for replica in chosen if replica.job_id == job_id]

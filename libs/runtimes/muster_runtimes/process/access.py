@@ -14,13 +14,14 @@ import struct
 import subprocess
 import sys
 import termios
-from collections.abc import AsyncGenerator, AsyncIterator, Callable
+from collections.abc import AsyncGenerator, Callable
 from contextlib import ExitStack, asynccontextmanager, suppress
 from pathlib import Path
 
 import msgspec
 
 from muster_core.models import ReplicaState
+from muster_runtimes.merging import merged
 from muster_runtimes.process.processes import listening_sockets
 from muster_runtimes.process.state_files import (
     SPEC,
@@ -188,28 +189,15 @@ class ProcessExecSession:
         if self._in_terminal:
             _set_size(self._out.number, size)
 
-    async def output(self) -> AsyncIterator[OutputChunk]:
+    def output(self) -> AsyncGenerator[OutputChunk]:
         """See ``ExecSession``."""
-        waiting: asyncio.Queue[OutputChunk | None] = asyncio.Queue(maxsize=_AHEAD)
 
-        async def drain(descriptor: AsyncDescriptor, *, is_error: bool) -> None:
+        async def read(descriptor: AsyncDescriptor, *, is_error: bool) -> AsyncGenerator[OutputChunk]:
             while data := await descriptor.read(CHUNK_BYTES):
-                await waiting.put(OutputChunk(data, is_error))
-            await waiting.put(None)
+                yield OutputChunk(data, is_error)
 
-        sources = [(self._out, False), *([(self._err, True)] if self._err else [])]
-        tasks = [asyncio.create_task(drain(source, is_error=is_error)) for source, is_error in sources]
-        try:
-            left = len(tasks)
-            while left:
-                written = await waiting.get()
-                if written is None:
-                    left -= 1
-                else:
-                    yield written
-        finally:
-            for task in tasks:
-                task.cancel()
+        sources = [read(self._out, is_error=False), *([read(self._err, is_error=True)] if self._err else [])]
+        return merged(sources, ahead=_AHEAD)
 
     async def ended(self) -> ExecResult:
         """See ``ExecSession``."""

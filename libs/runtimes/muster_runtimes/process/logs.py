@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from pathlib import Path
 
 import msgspec
@@ -89,7 +89,7 @@ class LogFileReader:
 
     async def read(
         self, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
-    ) -> AsyncIterator[LogChunk]:
+    ) -> AsyncGenerator[LogChunk]:
         """Yield the logs of replicas, see ``LogSource.logs``; the runs of a replica come one after another."""
         tails = [
             RecentLogLines(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, nullcontext
 from pathlib import Path
 
@@ -138,10 +138,15 @@ class ProcessRuntime:
         await self._watcher.aclose()
 
     async def acquire_partition(self, partition: int) -> None:
-        """Do nothing: the runs of all partitions are known."""
+        """Read what other instances with the same root have started until now."""
+        await self._watcher.rescan()
 
     async def release_partition(self, partition: int) -> None:
         """Do nothing: the runs of all partitions stay known."""
+
+    async def refresh_job(self, job_id: str) -> None:
+        """See ``ReplicaObserver``."""
+        await self._watcher.refresh_job(job_id)
 
     def watch_job(self, job_id: str) -> AbstractAsyncContextManager[None]:
         """Do nothing: the runs of all jobs are known."""
@@ -184,7 +189,7 @@ class ProcessRuntime:
         """Return ``127.0.0.1:port`` for each (role, index). Raises ``NoFreePortError``."""
         del job, namespace
         ports = await asyncio.to_thread(self._ports.allocate, job_id, tuple(replicas))
-        self._watcher.refresh_job(job_id)
+        self._watcher.refresh_known(job_id)
         return local_addresses(LOOPBACK, ports)
 
     async def start(self, launch: Launch) -> Observation:
@@ -254,7 +259,7 @@ class ProcessRuntime:
 
     def logs(
         self, job_id: str, replicas: Sequence[ReplicaId], *, follow: bool, tail: int | None
-    ) -> AsyncIterator[LogChunk]:
+    ) -> AsyncGenerator[LogChunk]:
         """See ``LogSource``."""
         chosen = replicas or sorted(self._directory.replicas(job_id))
         return self._logs.read(

@@ -54,6 +54,8 @@ class ReplicaWatcher:
         self._shims: dict[ReplicaId, int] = {}
         self._losses: dict[ReplicaId, asyncio.Task[None]] = {}
         self._notifier = ChangeNotifier()
+        self._scans_begun = 0
+        self._scanning = asyncio.Lock()
 
     def observations(self) -> Sequence[Observation]:
         """Return all observations."""
@@ -80,7 +82,17 @@ class ReplicaWatcher:
                     self._observe(replica, state)
 
     async def rescan(self) -> None:
-        """Observe what no pidfd reports: replicas that another instance started, unwatched replicas, and forgotten jobs."""
+        """Observe what no pidfd reports: replicas that another instance started, unwatched replicas, and forgotten jobs.
+
+        Everything that was on disk at the call is observed; concurrent calls share a scan.
+        """
+        wanted = self._scans_begun + 1
+        async with self._scanning:
+            if self._scans_begun < wanted:
+                self._scans_begun = wanted
+                await self._scan()
+
+    async def _scan(self) -> None:
         found = await asyncio.to_thread(self._list)
         for job_id in self._observations.keys() - found.keys():
             # It exists if its first replica started after the listing.
@@ -112,8 +124,15 @@ class ReplicaWatcher:
             self._unwatch(replica)
         self._notifier.notify(job_id)
 
-    def refresh_job(self, job_id: str) -> None:
-        """Read all runs of a job, for example after its ports were allocated."""
+    async def refresh_job(self, job_id: str) -> None:
+        """Read all runs of a job, including those that another instance started."""
+        found = await asyncio.to_thread(lambda: list(self._directory.replicas(job_id)))
+        for replica in found:
+            if self._needs_refresh(replica):
+                self.refresh(replica)
+
+    def refresh_known(self, job_id: str) -> None:
+        """Read the known runs of a job again, for example after its ports were allocated."""
         for replica in self._observations.get(job_id, {}):
             self.refresh(replica)
 

@@ -17,7 +17,7 @@ from muster_events.codec import UnreadableEvent, read_job_event
 from muster_events.subjects import partition_of
 from muster_service.logs import fields
 from muster_service.metrics import Metrics
-from muster_status_tracker.records import RecordCache, namespace_of
+from muster_status_tracker.records import MissedChanges, RecordCache, RecordChanges, namespace_of
 from muster_status_tracker.webhooks.cloud_events import event_of
 from muster_status_tracker.webhooks.delivery import Deliveries, Notification, WebhookMetrics, WebhookSender
 from muster_status_tracker.webhooks.phase_changes import PhaseChangeReader, StreamRecords
@@ -54,10 +54,15 @@ class PartitionWakeups:
 
     async def run(self) -> None:
         """Wake notifiers until cancelled."""
-        with self._cache.watcher() as changes:
-            while True:
-                job_id, _ = await changes.get()
-                for event in self._readers.get(partition_of(job_id), ()):
+        changes = RecordChanges(self._cache)
+        while True:
+            try:
+                partitions = {partition_of(job_id) for job_id in await changes.take()}
+            except MissedChanges:
+                changes = RecordChanges(self._cache)
+                partitions = set(self._readers)
+            for partition in partitions:
+                for event in self._readers.get(partition, ()):
                     event.set()
 
 

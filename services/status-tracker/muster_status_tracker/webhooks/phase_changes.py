@@ -15,8 +15,9 @@ from muster_core.events import StoredEvent
 from muster_core.lifecycle import apply_event, begins_record
 from muster_core.models import JobRecord
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
-from muster_events.codec import UnreadableEvent, decode_record, read_job_event
-from muster_events.subjects import job_events_of, record_key
+from muster_events.codec import UnreadableEvent, read_job_event
+from muster_events.history import any_record
+from muster_events.subjects import job_events_of
 from muster_service.logs import fields
 from muster_status_tracker.webhooks.cloud_events import PhaseChange
 
@@ -54,8 +55,7 @@ class StreamRecords:
                     log.warning("an unreadable event is skipped: %s", error, extra=fields(job_id=job_id))
         if record is not None:
             return record
-        entry = await self._records.get(record_key(job_id))
-        return decode_record(entry.value) if entry else None
+        return await any_record(self._records, job_id)
 
 
 class PhaseChangeReader:

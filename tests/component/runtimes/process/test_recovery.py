@@ -17,7 +17,7 @@ import pytest
 from runtime_harness import TIMEOUT_S, RuntimeHarness, alive, now, wait_for, worker
 
 from muster_core.models import ReplicaState
-from muster_runtimes.process import ProcessRuntime, processes
+from muster_runtimes.process import ProcessOptions, ProcessRuntime, processes
 from muster_runtimes.process.state_files import SPEC, STATE, STOP, ShimState, Stage, StopRequest, write_state
 from muster_testing.conditions import eventually
 
@@ -253,3 +253,31 @@ async def test_an_unreadable_state_is_a_loss(harness: RuntimeHarness):
 def running(runtime: ProcessRuntime, index: int) -> bool | None:
     states = [seen.state for seen in runtime.job_observations("job-1") if seen.replica == worker(index)]
     return states == [ReplicaState.RUNNING] or None
+
+
+async def test_a_partition_is_acquired_with_everything_that_another_instance_started(
+    harness: RuntimeHarness,
+) -> None:
+    # Neither looks at the directory again by itself during the test.
+    options = ProcessOptions(rescan_s=3600)
+    first, second = harness.runtime(options), harness.runtime(options)
+    await second.acquire_partition(0)
+    ended, running = worker(0), worker(1)
+    await first.start(harness.launch(ended, "true"))
+    await harness.ended(first, ended)
+    await first.start(harness.launch(running, "sleep", "300"))
+    assert second.observations() == []
+    await second.acquire_partition(0)
+    assert {one.replica: one.state for one in second.observations()} == {
+        ended: ReplicaState.EXITED,
+        running: ReplicaState.RUNNING,
+    }
+
+
+async def test_a_refreshed_job_has_everything_that_another_instance_started(harness: RuntimeHarness) -> None:
+    options = ProcessOptions(rescan_s=3600)
+    first, second = harness.runtime(options), harness.runtime(options)
+    await second.acquire_partition(0)
+    await first.start(harness.launch(worker(), "sleep", "300"))
+    await second.refresh_job(worker().job_id)
+    assert [one.state for one in second.observations()] == [ReplicaState.RUNNING]

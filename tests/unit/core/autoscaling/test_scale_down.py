@@ -164,6 +164,15 @@ def test_a_queue_loses_only_borrowed_capacity(pool: ScaledPool, wanted: int, lef
     assert pool.size("b") == (wanted if left == 4 else 0)
 
 
+def test_a_job_that_cannot_be_helped_does_not_keep_donors_from_the_next(pool: ScaledPool) -> None:
+    pool.queues(QueueSpec(name="sure", guaranteed=Resources(gpu=4000)), QueueSpec(name="other"))
+    pool.run(pool.job("a", 8, floor=2, queue="sure"))
+    pool.submit(pool.job("b", 5, floor=5, queue="other"))
+    pool.submit(pool.job("c", 2, floor=2, queue="other"))
+    pool.advance(2 * STARVED_S)
+    assert (pool.size("a"), pool.size("b"), pool.size("c")) == (6, 0, 2)
+
+
 def test_the_starvation_threshold_is_the_queues(pool: ScaledPool) -> None:
     pool.queues(QueueSpec(name="default", starvation_after_s=5, elastic=QueueElastic(policy="dragon")))
     pool.run(pool.job("a", 8, floor=2))

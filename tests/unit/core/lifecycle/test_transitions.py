@@ -9,7 +9,16 @@ import pytest
 
 from muster_core import events
 from muster_core.lifecycle.transitions import VALID_PHASES
-from muster_core.models import TERMINAL_PHASES, Job, JobRecord, Phase, Reason, ReplicaState, RestartScope
+from muster_core.models import (
+    TERMINAL_PHASES,
+    Job,
+    JobRecord,
+    Phase,
+    Reason,
+    ReplicaRecord,
+    ReplicaState,
+    RestartScope,
+)
 
 if TYPE_CHECKING:
     from .conftest import NewJobLog
@@ -28,6 +37,7 @@ TRANSITIONS: dict[str, dict[Phase, Phase]] = {
     "JobResized": {phase: phase for phase in ACTIVE},
     "JobEvicted": dict.fromkeys(ACTIVE, Phase.EVICTED),
     "JobRestarting": dict.fromkeys(ACTIVE, Phase.RESTARTING),
+    "JobAdopted": dict.fromkeys((*WAITING, Phase.SUSPENDED, *ACTIVE), Phase.RUNNING),
     "JobFinished": dict.fromkeys(LIVING, Phase.FAILED),
     "ReplicasChanged": {phase: phase for phase in Phase} | {Phase.PLACED: Phase.LAUNCHING},
     "CommandRequested": {phase: phase for phase in Phase},
@@ -43,6 +53,18 @@ def fitting(name: str, record: JobRecord) -> events.JobEvent:
     placed = tuple(
         events.Assignment(role=role, index=i, node="n1")
         for role, i in (("ps", 0), ("worker", 0), ("worker", 1))
+    )
+    found = tuple(
+        ReplicaRecord(
+            role=one.role,
+            index=one.index,
+            attempt=attempt + 1,
+            generation=1,
+            node="n2",
+            state=ReplicaState.RUNNING,
+            running_at=7,
+        )
+        for one in placed
     )
     seen = events.ReplicaChange(role="worker", index=1, attempt=attempt, state=ReplicaState.LAUNCHED)
     samples: tuple[events.JobEvent, ...] = (
@@ -60,6 +82,7 @@ def fitting(name: str, record: JobRecord) -> events.JobEvent:
         events.ReplicasChanged(changes=(seen,)),
         events.CommandRequested(command=events.Command.CANCEL, request_id="c"),
         events.JobRestarting(scope=RestartScope.GANG, attempt=attempt, reason=WHY),
+        events.JobAdopted(attempt=attempt + 1, generation=1, replicas=found, reason=WHY),
         events.JobFinished(outcome=events.Outcome.FAILED, reason=WHY, attempt=attempt),
     )
     return next(event for event in samples if type(event).__name__ == name)

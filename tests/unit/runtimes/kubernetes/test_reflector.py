@@ -303,16 +303,19 @@ async def test_protobuf_is_rejected_for_other_objects_than_pods() -> None:
 
 
 class Script:
-    """A fake ``ApiClient``: an empty list of version 7 each time, and the scripted watches in turn."""
+    """A fake ``ApiClient``: a list of version 7 with ``items`` each time, and the scripted watches in turn."""
 
-    def __init__(self, *watches: tuple[str, bytes]) -> None:
+    def __init__(self, *watches: tuple[str, bytes], items: Sequence[object] = ()) -> None:
+        self.items = items
+        self.selectors: list[str] = []
         self.watches = list(watches)
         self.stop_requested: list[str] = []
         self.accepted: set[str] = set()
 
-    async def get(self, path: str, kind: type[Any], **_: object) -> Any:
+    async def get(self, path: str, kind: type[Any], *, query: Mapping[str, str], **_: object) -> Any:
         self.stop_requested.append("list")
-        return msgspec.convert({"metadata": {"resourceVersion": "7"}}, kind)
+        self.selectors.append(query.get("labelSelector", ""))
+        return msgspec.convert({"metadata": {"resourceVersion": "7"}, "items": self.items}, kind)
 
     @contextlib.asynccontextmanager
     async def stream(
@@ -394,3 +397,18 @@ async def test_a_known_version_is_not_decoded() -> None:
     async with reflecting(script, known) as changes:
         assert await changes.get() == ("one 9", "one 10")
     assert script.stop_requested[:2] == ["list", "7"]
+
+
+async def test_a_refresh_adds_what_the_watch_has_not_delivered_yet() -> None:
+    unseen = {"metadata": {"name": "two", "uid": "two", "resourceVersion": "6"}}
+    script = Script(items=[unseen])
+    changes: list[str | None] = []
+    reflector = Reflector(
+        api=cast("ApiClient", script),
+        target=WatchTarget(path="/pods", labels="shard=1", event_type=PROTOBUF_EVENTS),
+        kind=Pod,
+        on_change=lambda _, after: changes.append(after and after.metadata.name),
+    )
+    await reflector.refresh("job=a")
+    await reflector.refresh("job=a")
+    assert (changes, script.selectors) == (["two"], ["job=a", "job=a"])

@@ -100,16 +100,25 @@ def need_of(demand: Demand, axes: dict[str, int]) -> Need:
 
 
 def empty_capacity(node: Node, axes: dict[str, int]) -> FreeCapacity:
-    """Return the capacity of ``node`` without replicas, before the GPUs that other pods use are subtracted."""
+    """Return the capacity of ``node`` without replicas, before the GPUs of unknown index that others use are subtracted."""
     amounts = {**node.allocatable.amounts(), PODS: node.pods}
     foreign = node.foreign.amounts()
-    gpus = max(node.allocatable.gpu, 0) // GPU_MILLI
+    gpus = [GPU_MILLI - node.foreign_gpus.get(index, 0) for index in range(_gpu_count(node))]
     return FreeCapacity(
         free=tuple(amounts.get(name, 0) - foreign.get(name, 0) for name in axes),
-        gpus=(GPU_MILLI,) * gpus,
-        gpu_memory=(node.gpu_memory,) * gpus,
+        gpus=tuple(gpus),
+        gpu_memory=tuple(node.gpu_memory * max(free, 0) // GPU_MILLI for free in gpus),
         nvlink_domains=nvlink_domains_of(node),
     )
+
+
+def unindexed_foreign_gpu(node: Node) -> int:
+    """Return the milli-GPU that others use of GPUs whose index is unknown."""
+    return node.foreign.gpu - sum(node.foreign_gpus.values())
+
+
+def _gpu_count(node: Node) -> int:
+    return max(node.allocatable.gpu, 0) // GPU_MILLI
 
 
 def subtract_foreign_gpus(capacity: FreeCapacity, foreign: int) -> FreeCapacity:

@@ -27,6 +27,7 @@ from muster_core.scheduling.placement.free_capacity import (
     need_of,
     subtract,
     subtract_foreign_gpus,
+    unindexed_foreign_gpu,
 )
 
 AllocationKey = tuple[str, int, str, int]
@@ -359,7 +360,7 @@ class Snapshot:
         for key, allocation in self._on_node.get(node.name, {}).items():
             if key not in gone:
                 capacity = subtract(capacity, self.need(allocation.demand), allocation.gpus)
-        return subtract_foreign_gpus(capacity, node.foreign.gpu)
+        return subtract_foreign_gpus(capacity, unindexed_foreign_gpu(node))
 
     def _replace_capacity(self, name: str, capacity: FreeCapacity) -> None:
         self._remove_from_class(name)

@@ -42,6 +42,14 @@ def test_gpus_of_other_pods_are_assumed_to_be_those_without_a_replica(scene: Sce
     assert snapshot.overcommitted() == []
 
 
+def test_a_gpu_that_others_use_by_index_is_given_to_no_replica(scene: Scene) -> None:
+    used = scene.node("n1", foreign=Resources(gpu=2000), foreign_gpus={0: 1000, 2: 1000})
+    snapshot = Snapshot([used])
+    assert snapshot.free_capacity("n1").gpus == (0, 1000, 0, 1000)
+    assert scene.gpus(_job(scene, 2, 1000), snapshot) == [(1,), (3,)]
+    assert snapshot.overcommitted() == []
+
+
 def test_capacity_does_not_depend_on_the_order_of_allocations_and_other_pods(scene: Scene) -> None:
     node = scene.node("n1", gpu=4, foreign=Resources(gpu=1000))
     first, last = Snapshot([node]), Snapshot([scene.node("n1", gpu=4)])

@@ -1,0 +1,56 @@
+"""Several instances of a service: callers find the one that can answer, and a paused one never answers with the past."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+
+import pytest
+from documents import job
+from harness import Connect, Launcher, start, submit, wait_for_phase
+
+from muster_rpc.v1 import job_pb2
+
+LEASE_S = 3
+
+
+@pytest.mark.timeout(240)
+async def test_the_leader_of_two_schedulers_is_asked_also_after_it_was_killed(
+    launch: Launcher, connect: Connect
+) -> None:
+    async with launch(instances={"scheduler": 2}) as system, connect(system) as muster:
+        for _ in range(20):
+            assert [node.name async for node in muster.nodes()] == ["n1"]
+        for victim in ("scheduler", "scheduler-2"):
+            system.kill(victim)
+            await system.wait_ready()
+            await start(muster, job(f"after-{victim}", "sleep", "600"))
+            for _ in range(20):
+                assert [queue.spec.name async for queue in muster.queues()] == ["default"]
+
+
+@pytest.mark.timeout(240)
+@pytest.mark.parametrize("service", ["status-tracker", "pod-launcher"])
+async def test_an_instance_that_was_paused_neither_answers_nor_acts_on_the_past(
+    launch: Launcher, connect: Connect, service: str
+) -> None:
+    async with launch(nodes=("n1:cpu=16",), instances={service: 2}) as system, connect(system) as muster:
+        running = [await start(muster, job(f"runs-{number}", "sleep", "600")) for number in range(3)]
+        paused = system.services[service]
+        os.kill(paused, signal.SIGSTOP)
+        try:
+            # The other takes over all that the paused one has.
+            ended = [await submit(muster, job(f"ends-{number}", "true")) for number in range(8)]
+            async with asyncio.timeout(120):
+                for job_id in ended:
+                    await wait_for_phase(muster, job_id, job_pb2.PHASE_SUCCEEDED)
+            await asyncio.sleep(LEASE_S)
+        finally:
+            os.kill(paused, signal.SIGCONT)
+        for _ in range(40):
+            for job_id in ended:
+                assert (await muster.get(job_id)).status.phase == job_pb2.PHASE_SUCCEEDED
+        for job_id in (*ended, *running):
+            seen = await muster.get(job_id)
+            assert (seen.status.attempt, seen.status.failures) == (1, 0)
