@@ -9,7 +9,7 @@ MEMBERS := $(sort $(dir $(wildcard libs/*/pyproject.toml services/*/pyproject.to
 STAMP := $(VENV)/.ready
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-cluster test-chaos test-elastic cluster-tools lint fuzz nightly bench bench-cluster proto client docs lock clean
+.PHONY: help setup demo up test test-cluster test-chaos test-elastic cluster-tools lint fuzz faults soak nightly bench bench-cluster proto client docs lock clean
 
 help: ## List the targets
 	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
@@ -58,6 +58,12 @@ lint: $(STAMP) ## Check style, types, import contracts, the API and generated fi
 
 fuzz: $(STAMP) ## Read 20,000 mutated documents (ARGS="--seed 7 --count 100000")
 	@$(BIN)/python tests/fuzz/fuzz.py $(ARGS)
+
+faults: $(STAMP) ## Run the whole matrix of faults as root, and write its table (docs/faults.md)
+	@$(BIN)/python tests/faults/run_faults.py $(ARGS)
+
+soak: $(STAMP) ## Run one system under load for half an hour, and judge its growth (ARGS="--minutes 60")
+	@$(BIN)/python tests/faults/soak.py $(ARGS)
 
 nightly: $(STAMP) ## Run the queue properties with 2,000 examples instead of 200
 	@$(BIN)/python -m pytest tests/property/scheduling/state tests/property/scheduling/reservations --hypothesis-profile=nightly $(ARGS)

@@ -1,0 +1,135 @@
+"""The ledger that replicas write themselves (`ledger_replica`): one run of a replica is a start and an end."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from pathlib import Path
+from typing import Literal
+
+import msgspec
+
+_REPLICA = Path(__file__).with_name("ledger_replica.py")
+
+
+class Entry(msgspec.Struct, frozen=True, kw_only=True):
+    """One line of the ledger. `at` is the monotonic clock of the machine, which no fault changes."""
+
+    what: Literal["start", "end"]
+    at: float
+    job_id: str
+    role: str
+    index: int
+    attempt: int
+    generation: int
+    restart: int
+    node: str
+    pid: int
+    exit_code: int | None = None
+
+
+class Run(msgspec.Struct, frozen=True, kw_only=True):
+    """One process of a replica. `ended` is None while it runs; `exit_code` is None if it was killed."""
+
+    job_id: str
+    role: str
+    index: int
+    attempt: int
+    restart: int = 0
+    node: str = ""
+    pid: int = 0
+    started: float
+    ended: float | None = None
+    exit_code: int | None = None
+
+    @property
+    def name(self) -> str:
+        """The run in messages."""
+        return f"{self.job_id}/{self.attempt}/{self.role}-{self.index}.{self.restart} (pid {self.pid})"
+
+    @property
+    def succeeded(self) -> bool:
+        """Whether it ended by itself with exit code 0."""
+        return self.exit_code == 0
+
+    def runs_at(self, at: float) -> bool:
+        """Return whether it runs at this time."""
+        return self.started <= at and (self.ended is None or at < self.ended)
+
+
+class Ledger:
+    """The ledger file, and when the processes of replicas that were killed disappeared.
+
+    A killed process writes no end, so `observe` must be called often: the end of such a run is the first time that its
+    process was seen to be gone.
+    """
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self._gone: dict[int, float] = {}
+        file.touch()
+
+    @property
+    def path(self) -> Path:
+        """The file, which is in the command line of every replica."""
+        return self._file
+
+    def command(self, seconds: float, *flags: str) -> list[str]:
+        """Return the command of a replica that runs for some seconds; see `ledger_replica` for the flags."""
+        return [sys.executable, "-I", "-S", str(_REPLICA), str(self._file), str(seconds), *flags]
+
+    def runs(self) -> list[Run]:
+        """Return all runs so far, by start."""
+        entries = [
+            msgspec.json.decode(line, type=Entry) for line in self._file.read_bytes().split(b"\n") if line
+        ]
+        ends = {_key(entry): entry for entry in entries if entry.what == "end"}
+        return [
+            self._run(entry, ends.get(_key(entry)))
+            for entry in sorted(entries, key=lambda one: one.at)
+            if entry.what == "start"
+        ]
+
+    def observe(self) -> None:
+        """Note which processes of unfinished runs have disappeared."""
+        for run in self.runs():
+            if run.ended is None and not _is_alive(run.pid, self._file):
+                self._gone[run.pid] = time.monotonic()
+
+    def _run(self, start: Entry, end: Entry | None) -> Run:
+        return Run(
+            job_id=start.job_id,
+            role=start.role,
+            index=start.index,
+            attempt=start.attempt,
+            restart=start.restart,
+            node=start.node,
+            pid=start.pid,
+            started=start.at,
+            ended=end.at if end else self._gone.get(start.pid),
+            exit_code=end.exit_code if end else None,
+        )
+
+
+def processes_of(ledger: Path) -> list[str]:
+    """Return the processes whose command line names the ledger: replicas, and what they forked."""
+    found: list[str] = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit() and _is_alive(int(entry.name), ledger):
+            found.append(f"pid {entry.name}")
+    return found
+
+
+def _is_alive(pid: int, ledger: Path) -> bool:
+    if pid == os.getpid():
+        return False
+    try:
+        words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
+    except OSError:
+        return False
+    return str(ledger).encode() in words
+
+
+def _key(entry: Entry) -> tuple[object, ...]:
+    return (entry.job_id, entry.attempt, entry.role, entry.index, entry.restart, entry.pid)
