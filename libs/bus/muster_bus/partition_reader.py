@@ -182,6 +182,17 @@ class PartitionReader:
                 if await self.reaches(sequence, _POLL_S):
                     return
 
+    async def wait_current(self, timeout_s: float) -> bool:
+        """Wait until every matching message that is stored now is handled; return whether that was in time."""
+        try:
+            async with asyncio.timeout(timeout_s):
+                last = await self._bus.last_sequence(self._stream)
+                if not await self._has_handled(last):
+                    await self.wait_for(last, timeout_s)
+        except (TimeoutError, BusUnavailable):
+            return False
+        return True
+
     async def reaches(self, sequence: int, within_s: float) -> bool:
         """Return whether a message with this or a later sequence is handled within this time.
 
@@ -201,6 +212,8 @@ class PartitionReader:
         if not self.caught_up.is_set():
             return False
         position = self._position
+        if position >= sequence:
+            return True
         try:
             if await self._bus.last_sequence(self._stream) < sequence:
                 return False

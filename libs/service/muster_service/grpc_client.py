@@ -24,6 +24,8 @@ from muster_service.trace_context import inject
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 _KEEPALIVE_MS = 20_000
 _KEEPALIVE_TIMEOUT_MS = 5_000
+_RECONNECT_S = 2.5
+"""Longer than the largest back-off and the start of a service's server."""
 
 _COMMON: list[tuple[str, int | str]] = [
     ("grpc.max_receive_message_length", MAX_MESSAGE_BYTES),
@@ -112,7 +114,8 @@ def channel(
 ) -> aio.Channel:
     """Open a channel to `address`, a gRPC target such as `127.0.0.1:7071` or `dns:///gateway:7071`.
 
-    Calls are spread over the instances that the target names.
+    Calls are spread over the instances that the target names. While none is connected, a call waits 2.5 s at most, so that
+    it outlives a restart of the service.
 
     Args:
         address: the target; connects at the first call, and again with a back-off of 0.1 to 1 s.
@@ -122,16 +125,20 @@ def channel(
         default_timeout_s: the deadline of a call without one; streaming calls get none.
         credentials: for TLS; default plain text.
     """
+    connection = _Connection()
     interceptors: list[aio.ClientInterceptor] = [
-        _UnaryUnary(default_timeout_s),
-        _UnaryStream(default_timeout_s),
-        _StreamUnary(default_timeout_s),
-        _StreamStream(default_timeout_s),
+        _UnaryUnary(default_timeout_s, connection),
+        _UnaryStream(default_timeout_s, connection),
+        _StreamUnary(default_timeout_s, connection),
+        _StreamStream(default_timeout_s, connection),
     ]
     options = [*CHANNEL_OPTIONS, ("grpc.service_config", _service_config(queries, called_once))]
     if credentials is None:
-        return aio.insecure_channel(address, options=options, interceptors=interceptors)
-    return aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
+        opened = aio.insecure_channel(address, options=options, interceptors=interceptors)
+    else:
+        opened = aio.secure_channel(address, credentials, options=options, interceptors=interceptors)
+    connection.channel = opened
+    return opened
 
 
 def _service_config(queries: str, called_once: Sequence[str]) -> str:
@@ -143,11 +150,30 @@ def _service_config(queries: str, called_once: Sequence[str]) -> str:
     return json.dumps(config)
 
 
-class _Outgoing:
-    def __init__(self, default_timeout_s: float) -> None:
-        self._default_timeout_s = default_timeout_s
+class _Connection:
+    """The state of the channel that the interceptors belong to."""
 
-    def _completed(self, details: aio.ClientCallDetails, *, streamed: bool) -> aio.ClientCallDetails:
+    def __init__(self) -> None:
+        self.channel: aio.Channel | None = None
+
+    async def wait_out_failure(self) -> None:
+        """Wait for the next connection if the last attempt failed; returns without one after a while."""
+        channel = self.channel
+        if channel is None or channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+            return
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_RECONNECT_S):
+                while (state := channel.get_state()) is not grpc.ChannelConnectivity.READY:
+                    await channel.wait_for_state_change(state)
+
+
+class _Outgoing:
+    def __init__(self, default_timeout_s: float, connection: _Connection) -> None:
+        self._default_timeout_s = default_timeout_s
+        self._connection = connection
+
+    async def _completed(self, details: aio.ClientCallDetails, *, streamed: bool) -> aio.ClientCallDetails:
+        await self._connection.wait_out_failure()
         metadata = aio.Metadata(*(details.metadata or ()))
         for name, value in inject().items():
             if name not in metadata:
@@ -167,7 +193,7 @@ class _UnaryUnary(_Outgoing, aio.UnaryUnaryClientInterceptor):
         client_call_details: aio.ClientCallDetails,
         request: Q,
     ) -> aio.UnaryUnaryCall[Q, A]:
-        return await continuation(self._completed(client_call_details, streamed=False), request)
+        return await continuation(await self._completed(client_call_details, streamed=False), request)
 
 
 class _UnaryStream(_Outgoing, aio.UnaryStreamClientInterceptor):
@@ -177,7 +203,7 @@ class _UnaryStream(_Outgoing, aio.UnaryStreamClientInterceptor):
         client_call_details: aio.ClientCallDetails,
         request: Q,
     ) -> aio.UnaryStreamCall[Q, A]:
-        return await continuation(self._completed(client_call_details, streamed=True), request)
+        return await continuation(await self._completed(client_call_details, streamed=True), request)
 
 
 class _StreamUnary(_Outgoing, aio.StreamUnaryClientInterceptor):
@@ -187,7 +213,9 @@ class _StreamUnary(_Outgoing, aio.StreamUnaryClientInterceptor):
         client_call_details: aio.ClientCallDetails,
         request_iterator: Requests[Q],
     ) -> aio.StreamUnaryCall[Q, A]:
-        return await continuation(self._completed(client_call_details, streamed=False), request_iterator)
+        return await continuation(
+            await self._completed(client_call_details, streamed=False), request_iterator
+        )
 
 
 class _StreamStream(_Outgoing, aio.StreamStreamClientInterceptor):
@@ -197,4 +225,4 @@ class _StreamStream(_Outgoing, aio.StreamStreamClientInterceptor):
         client_call_details: aio.ClientCallDetails,
         request_iterator: Requests[Q],
     ) -> aio.StreamStreamCall[Q, A]:
-        return await continuation(self._completed(client_call_details, streamed=True), request_iterator)
+        return await continuation(await self._completed(client_call_details, streamed=True), request_iterator)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import NamedTuple, NoReturn
 
 import grpc
@@ -35,10 +35,11 @@ _MAX_BYTES = 900 * 1024
 
 
 class LeaderState(NamedTuple):
-    """The term of a leader and its queues."""
+    """The term of a leader, its queues, and a wait until the term has read what is stored on the bus."""
 
     term: LeaderTerm
     queues: QueueStore
+    wait_current: Callable[[], Awaitable[bool]]
 
 
 class PoolQueueServicer(queries_pb2_grpc.PoolServiceServicer):
@@ -155,8 +156,14 @@ class PoolQueueServicer(queries_pb2_grpc.PoolServiceServicer):
         )
 
     async def require_leader(self, context: ServerContext) -> LeaderState:
-        """Return the state of the leader; a standby aborts the call."""
+        """Return the state of the leader, which includes what was stored before the call; a standby aborts the call.
+
+        Under a load that delays it longer, the answer is the state so far.
+        """
         leader_state = self._leader_state()
+        if leader_state is not None:
+            await leader_state.wait_current()
+            leader_state = self._leader_state()
         if leader_state is None:
             await _not_leading(context)
         return leader_state

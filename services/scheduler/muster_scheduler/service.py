@@ -55,6 +55,7 @@ from muster_service.logs import fields
 log = logging.getLogger(__name__)
 
 _OWN_EVENTS_S = 30.0
+_QUERY_WAIT_S = 1.0
 _UNSENT_SPANS_S = 15.0
 """For this time before a term, spans of the previous leader may not have been sent."""
 
@@ -137,7 +138,7 @@ class Scheduler:
                 tasks.create_task(queues.follow(apply_current_queues))
                 tasks.create_task(self._record_missed_resizes(observer, state))
                 tasks.create_task(_learn_runtimes(records, term))
-                self._leader_state = LeaderState(term, queues)
+                self._leader_state = LeaderState(term, queues, lambda: reader.wait_current(_QUERY_WAIT_S))
                 self._ctx.set_serving(LEADER_QUERIES, True)
                 log.info(
                     "leading",

@@ -116,6 +116,23 @@ async def test_waiting_on_an_idle_filter_returns_and_on_the_future_does_not(
         await reading.wait_for(foreign.sequence + 1, 0.3)
 
 
+async def test_a_reader_can_wait_until_it_has_handled_what_is_stored(
+    partition: TemporaryStream, background: Background
+) -> None:
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
+    reader = Reader()
+    reading = reader_(partition.bus, partition, consumer, reader)
+    assert not await reading.wait_current(0.2)
+    background.start(reading.run())
+    await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+    for count in range(1, 21):
+        await partition.publish(str(count))
+        await partition.publish("not mine", topic="b")
+        assert await reading.wait_current(10)
+        assert reader.payloads == numbers(1, count)
+
+
 async def test_a_restarted_reader_continues_at_its_position(partition: TemporaryStream) -> None:
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
     for first in (1, 11):

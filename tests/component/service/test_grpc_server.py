@@ -148,22 +148,35 @@ async def test_stopping_at_once_takes_a_stream_that_is_being_ended_as_it_is(serv
     await asyncio.wait_for(in_order, 10)
 
 
-async def test_a_client_finds_a_server_that_came_back(serve: Serve):
+async def test_a_call_during_a_restart_of_the_server_waits_for_it(serve: Serve):
     first = await serve()
     caller = first.caller
     assert await caller.ask("Say", b"one") == b"one"
     await first.host.stop(0)
+    while caller.channel.get_state() is not grpc.ChannelConnectivity.TRANSIENT_FAILURE:
+        await asyncio.sleep(0.01)
 
+    calls = [
+        asyncio.create_task(caller.ask("Say", b"two")),
+        asyncio.create_task(caller.mirror(b"two")),
+        asyncio.create_task(caller.join(b"two")),
+        asyncio.create_task(caller.listen("Count", b"1").read()),
+    ]
+    await asyncio.sleep(0.5)
     await serve(address=first.host.address)
 
-    async with asyncio.timeout(5):
-        while True:
-            try:
-                assert await caller.ask("Say", b"two") == b"two"
-                return
-            except aio.AioRpcError as error:
-                assert error.code() == grpc.StatusCode.UNAVAILABLE
-                await asyncio.sleep(0.05)
+    assert await asyncio.gather(*calls) == [b"two", [b"two"], b"two", b"0"]
+
+
+async def test_a_call_to_a_server_that_is_gone_fails(serve: Serve):
+    hosted = await serve()
+    assert await hosted.caller.ask("Say", b"one") == b"one"
+    await hosted.host.stop(0)
+
+    async with asyncio.timeout(20):
+        with pytest.raises(aio.AioRpcError) as failed:
+            await hosted.caller.ask("Say", b"two")
+    assert failed.value.code() is grpc.StatusCode.UNAVAILABLE
 
 
 async def test_an_address_in_use_is_refused(serve: Serve):

@@ -45,6 +45,7 @@ async def says(process: asyncio.subprocess.Process, message: str) -> dict[str, s
     assert process.stderr is not None
     async with asyncio.timeout(30):
         async for line in process.stderr:
+            print(line.decode(), end="")
             if line.startswith(b"{") and json.loads(line)["msg"] == message:
                 return json.loads(line)
     raise AssertionError(f"it ended without saying {message!r}")
