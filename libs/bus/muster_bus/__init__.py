@@ -16,6 +16,7 @@ from muster_bus.dead_letters import (
 from muster_bus.errors import (
     BatchTooLarge as BatchTooLarge,
     BusError as BusError,
+    BusMissing as BusMissing,
     BusNotFound as BusNotFound,
     BusRejected as BusRejected,
     BusUnavailable as BusUnavailable,

@@ -101,7 +101,7 @@ class _StreamNames(msgspec.Struct, frozen=True):
 async def call(bus: Bus, api_subject: str, payload: object, answer: type[T]) -> T:
     """Return the answer to ``api_subject`` (a subject below ``$JS.API``).
 
-    Raises ``BusNotFound`` and the broker's other refusals, ``BusUnavailable`` without an answer.
+    Raises ``BusMissing``, the broker's other refusals, ``BusUnavailable`` without an answer.
     """
     reply = await bus.request(f"$JS.API.{api_subject}", msgspec.json.encode(payload) if payload else b"")
     try:

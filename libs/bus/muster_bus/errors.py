@@ -12,6 +12,10 @@ class BusUnavailable(BusError):
     """No answer came: the outcome is unknown, and the request may still have been executed."""
 
 
+class BusMissing(BusUnavailable):
+    """The stream or consumer does not exist, not yet or not any more: nothing happened, and it may be created later."""
+
+
 class BusRejected(BusError):
     """The broker answered with an error: nothing happened.
 
@@ -26,7 +30,7 @@ class BusRejected(BusError):
 
 
 class BusNotFound(BusRejected):
-    """The stream, consumer or message does not exist."""
+    """The message does not exist, or no stream has such a subject."""
 
 
 class WrongSequence(BusRejected):

@@ -21,7 +21,7 @@ import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus
-from muster_bus.errors import BusError, BusNotFound, BusUnavailable, WrongSequence
+from muster_bus.errors import BusError, BusUnavailable, WrongSequence
 from muster_bus.group_commit import GroupCommit
 from muster_bus.messages import ROLLUP, TTL, Incoming, Outgoing, Published, parse_ack, wire_headers
 from muster_bus.ordered_consumer import OrderedConsumer, read_last_headers, read_last_values
@@ -114,7 +114,7 @@ class KeyWatch:
                 async with aclosing(self._follow()) as following:
                     async for change in following:
                         yield change
-            except (BusUnavailable, ConsumerGone, BusNotFound) as error:
+            except (BusUnavailable, ConsumerGone) as error:
                 log.info("watching %s again after %d: %s", self._filter, self._seen, error)
                 await asyncio.sleep(_PAUSE_S)
 
@@ -218,7 +218,7 @@ class HeaderWatch:
                     async with aclosing(read_last_headers(self._bus, self._stream, self._filter)) as chunks:
                         async for chunk in chunks:
                             yield _headers(chunk, self._prefix)
-            except (BusUnavailable, BusNotFound) as error:
+            except BusUnavailable as error:
                 log.info("listing %s again: %s", self._filter, error)
                 await asyncio.sleep(_PAUSE_S)
             else:
@@ -251,7 +251,7 @@ class HeaderWatch:
                 unseen = await _api.next_message(self._bus, self._stream, self._filter, self._handled + 1)
                 if unseen is None or unseen.stream_sequence > end:
                     return
-            except (BusUnavailable, BusNotFound) as error:
+            except BusUnavailable as error:
                 log.info("%s cannot be compared with the stream: %s", self._filter, error)
             try:
                 async with asyncio.timeout(_PAUSE_S):

@@ -5,7 +5,15 @@ from typing import Protocol
 
 import msgspec
 
-from muster_bus.errors import BusNotFound, BusRejected, BusUnavailable, Duplicate, StreamFull, WrongSequence
+from muster_bus.errors import (
+    BusMissing,
+    BusNotFound,
+    BusRejected,
+    BusUnavailable,
+    Duplicate,
+    StreamFull,
+    WrongSequence,
+)
 
 MSG_ID = "Nats-Msg-Id"
 EXPECTED_LAST = "Nats-Expected-Last-Subject-Sequence"
@@ -23,6 +31,7 @@ DUPLICATE_IN_BATCH = 10201
 _STORE_FAILED = 10077
 _OUT_OF_STORAGE = frozenset({10002, 10023, 10028, 10047})
 _UNAVAILABLE = frozenset({10008, 10039, 10076})
+_MISSING = frozenset({10014, 10059})
 
 _TOKENS = re.compile(r"[^\s.*>\x00-\x1f]+(\.[^\s.*>\x00-\x1f]+)*")
 
@@ -156,6 +165,8 @@ def raise_refusal(error: PubAckError) -> None:
         kind = StreamFull
     elif error.err_code == DUPLICATE_IN_BATCH:
         kind = Duplicate
+    elif error.err_code in _MISSING:
+        raise BusMissing(error.description)
     elif error.code == 404:
         kind = BusNotFound
     elif error.err_code in _UNAVAILABLE or error.code == 503:

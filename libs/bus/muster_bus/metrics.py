@@ -28,5 +28,8 @@ class BusMetrics:
     def lapsed(self, group: str, /) -> None:
         """This instance lost its membership of ``group`` because it did not renew it in time."""
 
+    def restored(self, name: str, /) -> None:
+        """This instance created the deleted stream or consumer ``name`` again."""
+
     def refused(self) -> None:
         """The broker refused a subject or a subscription for lack of permission."""

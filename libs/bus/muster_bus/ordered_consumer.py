@@ -17,7 +17,7 @@ import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus
-from muster_bus.errors import BusNotFound, BusUnavailable
+from muster_bus.errors import BusMissing, BusUnavailable
 from muster_bus.messages import Incoming
 from muster_bus.pull_subscription import ConsumerGone, PullPacer, PullSubscription
 
@@ -143,7 +143,7 @@ async def _exhausted(bus: Bus, stream: str, name: str, expected: int) -> bool:
     """Return whether the rest was removed from the stream meanwhile, so that nothing will come."""
     try:
         info = await _api.consumer_info(bus, stream, name)
-    except BusNotFound as error:
+    except BusMissing as error:
         raise ConsumerGone(name) from error
     if info.delivered.consumer_seq >= expected:
         raise ConsumerGone(f"{name} lost a message on the way")
@@ -223,7 +223,7 @@ class OrderedConsumer:
                 break
             try:
                 return await self._take(limit, after)
-            except (BusUnavailable, ConsumerGone, BusNotFound) as error:
+            except (BusUnavailable, ConsumerGone) as error:
                 log.info("%s reads again after %d: %s", self._name, after, error)
             await self._close()
             await self._pause()

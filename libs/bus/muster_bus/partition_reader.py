@@ -23,7 +23,7 @@ from muster_bus import _api
 from muster_bus.batch_handler import BatchHandler, Handle
 from muster_bus.connection import Bus
 from muster_bus.dead_letters import DeadLetters, Replays, failure_of
-from muster_bus.errors import BusNotFound, BusUnavailable
+from muster_bus.errors import BusUnavailable
 from muster_bus.key_value import Entry, KeyValueStore
 from muster_bus.messages import Incoming
 from muster_bus.ordered_consumer import OrderedConsumer, StreamRange, read_range
@@ -231,7 +231,7 @@ class PartitionReader:
                 floor = await self._floor()
                 entries = await self._entries()
                 break
-            except (BusUnavailable, BusNotFound) as error:
+            except BusUnavailable as error:
                 log.warning("%s cannot rebuild yet: %s", self._durable, error)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
@@ -323,7 +323,7 @@ class PartitionReader:
             if unread is not None and not await subscription.has_any(within_s=_POLL_S):
                 log.info("%s: another instance has taken %d", self._durable, unread)
                 await self._read(await self._bus.last_sequence(self._stream), live=True)
-        except (BusUnavailable, BusNotFound) as error:
+        except BusUnavailable as error:
             log.info("%s cannot be compared with the stream: %s", self._durable, error)
 
     async def _absorb(self, deliveries: list[tuple[int, Incoming]]) -> None:

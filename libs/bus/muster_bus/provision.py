@@ -12,7 +12,7 @@ import msgspec
 
 from muster_bus import _api
 from muster_bus.connection import Bus
-from muster_bus.errors import BusNotFound, BusRejected, StreamFull
+from muster_bus.errors import BusMissing, BusRejected, StreamFull
 
 _NS = 1_000_000_000
 _NAME_IN_USE = 10058
@@ -131,7 +131,7 @@ async def put_bucket(bus: Bus, spec: BucketSpec) -> None:
 
 async def put_consumer(bus: Bus, spec: ConsumerSpec) -> None:
     """Create the consumer, or update it; raises as ``provision`` does."""
-    payload = {"stream_name": spec.stream, "config": _consumer(spec)}
+    payload = {"stream_name": spec.stream, "config": consumer_config(spec)}
     await _api.call(bus, f"CONSUMER.CREATE.{spec.stream}.{spec.consumer}", payload, _api.ConsumerInfo)
 
 
@@ -139,7 +139,7 @@ async def held_bytes(bus: Bus, streams: Sequence[StreamSpec]) -> dict[str, int]:
     """Return the bytes that each existing stream holds, by name."""
     held: dict[str, int] = {}
     for spec in streams:
-        with suppress(BusNotFound):
+        with suppress(BusMissing):
             held[spec.name] = (await _api.stream_state(bus, spec.name)).bytes
     return held
 
@@ -151,7 +151,7 @@ class _Config(msgspec.Struct, frozen=True):
 async def _config_of(bus: Bus, stream: str) -> dict[str, object] | None:
     try:
         return (await _api.call(bus, f"STREAM.INFO.{stream}", None, _Config)).config
-    except BusNotFound:
+    except BusMissing:
         return None
 
 
@@ -198,7 +198,8 @@ def stream_of_bucket(spec: BucketSpec) -> StreamSpec:
     )
 
 
-def _consumer(spec: ConsumerSpec) -> dict[str, object]:
+def consumer_config(spec: ConsumerSpec) -> dict[str, object]:
+    """Return the broker's configuration of a consumer that reads its stream from the beginning."""
     return {
         "name": spec.consumer,
         "durable_name": spec.consumer,

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+
 from muster_bus import BrokerClock, Bus, BusMetrics, BusSettings
+from muster_bus.catalogue_reconciler import CatalogueReconciler
+from muster_bus.provision import ConsumerSpec
 from muster_service.app import Context
 from muster_service.metrics import Metrics
 from muster_service.settings import ServiceSettings
@@ -31,6 +35,9 @@ class PrometheusBusMetrics(BusMetrics):
         )
         self._lapsed = metrics.counter(
             "muster_membership_lapses", "memberships that this instance did not renew in time", ("group",)
+        )
+        self._restored = metrics.counter(
+            "muster_bus_restored", "deleted streams and consumers that this instance created again", ("name",)
         )
         self._refused = metrics.counter(
             "muster_bus_refused", "subjects that the broker refused for lack of permission"
@@ -68,6 +75,10 @@ class PrometheusBusMetrics(BusMetrics):
         """Count a lapse."""
         self._lapsed.labels(group).inc()
 
+    def restored(self, name: str, /) -> None:
+        """Count a stream or consumer that was created again."""
+        self._restored.labels(name).inc()
+
     def refused(self) -> None:
         """Count a refusal."""
         self._refused.inc()
@@ -89,3 +100,53 @@ def broker_clock(bus: Bus, ctx: Context, stream: str) -> BrokerClock:
     clock = BrokerClock(bus, stream)
     ctx.add_part("clock", clock.run)
     return clock
+
+
+def keep_catalogue(
+    bus: Bus,
+    ctx: Context,
+    *,
+    streams: Sequence[str] = (),
+    buckets: Sequence[str] = (),
+    consumers: Sequence[ConsumerSpec] = (),
+    restart_after: Collection[str] = (),
+    prepare: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+    restore: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
+) -> CatalogueReconciler:
+    """Create deleted streams, buckets and consumers again as long as the service runs; while one is missing it is not ready.
+
+    Args:
+        bus: The connection.
+        ctx: The context of the service.
+        streams: The names of the streams.
+        buckets: The names of the buckets.
+        consumers: The durable consumers.
+        restart_after: After which of them have been created again the service ends, so that its supervisor restarts it: what
+            it has in memory was derived from what is lost.
+        prepare: What to do before one is created again, by its name.
+        restore: What to do after one was created again, before a restart, by its name.
+    """
+    names = dict.fromkeys(streams) | {f"KV_{bucket}": bucket for bucket in buckets}
+
+    def named(name: str) -> str:
+        return names[name] or name
+
+    async def on_recreated(stream: str) -> None:
+        name = named(stream)
+        if restore is not None and name in restore:
+            await restore[name]()
+        if name in restart_after:
+            ctx.log.error("%s was created again: the service restarts and rebuilds its state", name)
+            ctx.stop()
+
+    reconciler = CatalogueReconciler(
+        bus,
+        streams=list(names),
+        consumers=consumers,
+        prepare={stream: prepare[named(stream)] for stream in names if prepare and named(stream) in prepare},
+        on_recreated=on_recreated,
+        set_complete=lambda missing: ctx.set_ready("streams", not missing),
+    )
+    ctx.set_ready("streams", False)
+    ctx.add_part("catalogue", reconciler.run)
+    return reconciler

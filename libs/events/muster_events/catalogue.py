@@ -211,8 +211,8 @@ Other readers of jobs have none: they rebuild from the records and the events af
 """
 
 
-def _consumers() -> tuple[ConsumerSpec, ...]:
-    writers = [
+def _consumers() -> dict[str, tuple[ConsumerSpec, ...]]:
+    writers = tuple(
         ConsumerSpec(
             stream=JOBS_STREAM,
             consumer=partition_reader(STATUS_TRACKER, partition),
@@ -222,7 +222,7 @@ def _consumers() -> tuple[ConsumerSpec, ...]:
             description=f"{STATUS_TRACKER}: all events of the jobs of partition {partition}.",
         )
         for partition in range(PARTITIONS)
-    ]
+    )
     validator = ConsumerSpec(
         stream=JOBS_STREAM,
         consumer=SPEC_VALIDATOR,
@@ -233,11 +233,19 @@ def _consumers() -> tuple[ConsumerSpec, ...]:
         ack_wait_s=_ACK_WAIT_S,
         description="spec-validator: submissions, shared by its instances.",
     )
-    return (validator, *writers)
+    return {SPEC_VALIDATOR: (validator,), STATUS_TRACKER: writers}
 
 
-CONSUMERS: tuple[ConsumerSpec, ...] = _consumers()
+_CONSUMERS = _consumers()
+
+CONSUMERS: tuple[ConsumerSpec, ...] = tuple(spec for specs in _CONSUMERS.values() for spec in specs)
 """Every durable consumer."""
+
+
+def consumers_of(service: str) -> tuple[ConsumerSpec, ...]:
+    """Return the durable consumers of a service."""
+    return _CONSUMERS.get(service, ())
+
 
 BUCKETS: tuple[BucketSpec, ...] = (
     BucketSpec(

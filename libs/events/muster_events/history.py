@@ -11,7 +11,7 @@ from collections.abc import AsyncGenerator, Iterable, Mapping
 
 import msgspec
 
-from muster_bus.errors import BusNotFound, BusUnavailable
+from muster_bus.errors import BusUnavailable
 from muster_bus.key_value import Entry, KeyHeaders, KeyValueStore
 from muster_core.lifecycle import awaits_build, expiry
 from muster_core.models import Job, JobRecord, Phase
@@ -99,7 +99,7 @@ async def ended_builds(records: KeyValueStore, live: Iterable[JobRecord]) -> lis
         try:
             found = await asyncio.gather(*(ended_record(records, job_id) for job_id in sorted(wanted)))
             return [record for record in found if record is not None]
-        except (BusUnavailable, BusNotFound) as error:
+        except BusUnavailable as error:
             log.warning("builds cannot be read, trying again: %s", error)
             await asyncio.sleep(_PAUSE_S)
 

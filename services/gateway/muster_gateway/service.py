@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from muster_bus.service_bus import connect_bus
+from muster_bus.service_bus import connect_bus, keep_catalogue
+from muster_events.catalogue import JOBS_STREAM
 from muster_gateway.bus import BusSubmissions
 from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
 from muster_gateway.explanations import Explainer
@@ -25,6 +26,7 @@ from muster_service.grpc_client import channel
 async def build(settings: GatewaySettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
+    keep_catalogue(bus, ctx, streams=[JOBS_STREAM])
     submissions = BusSubmissions(bus)
     specs = queries_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
     records = queries_pb2_grpc.RecordServiceStub(

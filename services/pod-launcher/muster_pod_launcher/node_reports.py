@@ -13,7 +13,7 @@ from collections.abc import Collection
 
 import msgspec
 
-from muster_bus import Bus, BusNotFound, BusUnavailable, WrongSequence
+from muster_bus import Bus, BusUnavailable, WrongSequence
 from muster_bus.messages import Outgoing
 from muster_bus.ordered_consumer import read_last_values
 from muster_core.events import NodeChanged
@@ -61,7 +61,7 @@ class NodeReports:
                     break
                 except WrongSequence:
                     is_read = False
-                except (BusUnavailable, BusNotFound) as error:
+                except BusUnavailable as error:
                     log.warning("nodes cannot be reported yet: %s", error)
                     is_read = False
                     await asyncio.sleep(_PAUSE_S)

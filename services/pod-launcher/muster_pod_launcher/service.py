@@ -10,7 +10,6 @@ from contextlib import aclosing
 from muster_bus import (
     BrokerClock,
     Bus,
-    BusNotFound,
     BusUnavailable,
     GroupCommit,
     Incoming,
@@ -19,13 +18,14 @@ from muster_bus import (
     PartitionOwner,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
 from muster_core.events import ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
     JOBS_BUCKET,
     JOBS_STREAM,
     LEASES_BUCKET,
+    NODES_STREAM,
     POD_LAUNCHER,
     STATUS_TRACKER,
     partition_reader,
@@ -271,7 +271,7 @@ class Launcher:
         while True:
             try:
                 return await read()
-            except (BusUnavailable, BusNotFound) as error:
+            except BusUnavailable as error:
                 log.warning("ended jobs cannot be read, trying again: %s", error)
                 await asyncio.sleep(_RETRY_S)
 
@@ -283,6 +283,14 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     runtime = await make_runtime(settings, ctx)
     register_replica_gauge(runtime, ctx.metrics)
     bus = await connect_bus(settings, ctx)
+    keep_catalogue(
+        bus,
+        ctx,
+        streams=[JOBS_STREAM, NODES_STREAM],
+        buckets=[LEASES_BUCKET],
+        # All nodes are reported, and all jobs reconciled, at the start.
+        restart_after=[JOBS_STREAM, NODES_STREAM],
+    )
     membership = Membership(
         bus,
         leases=KeyValueStore(bus, LEASES_BUCKET),

@@ -10,7 +10,6 @@ from contextlib import aclosing
 from muster_bus import (
     BrokerClock,
     Bus,
-    BusNotFound,
     BusUnavailable,
     Entry,
     Fence,
@@ -20,7 +19,7 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
 from muster_core.autoscaling import LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
@@ -186,7 +185,7 @@ async def _read_queues(queues: KeyValueStore, pool: str) -> Entry | None:
     while True:
         try:
             return await queues.get(pool)
-        except (BusUnavailable, BusNotFound) as error:
+        except BusUnavailable as error:
             log.warning("reading the queues of pool %s failed, trying again: %s", pool, error)
             await asyncio.sleep(_RETRY_S)
 
@@ -218,6 +217,9 @@ async def _learn_runtimes(records: KeyValueStore, pool: LazyPoolState) -> None:
 async def build(settings: ScalerSettings, ctx: Context) -> None:
     """Construct the service and add its leadership to ``ctx``."""
     bus = await connect_bus(settings, ctx)
+    keep_catalogue(
+        bus, ctx, streams=[JOBS_STREAM, NODES_STREAM], buckets=[LEASES_BUCKET], restart_after=[JOBS_STREAM]
+    )
     scaler = Scaler(bus=bus, ctx=ctx, clock=broker_clock(bus, ctx, JOBS_STREAM), settings=settings)
     leadership = Leadership(
         bus,

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 
 import msgspec
 
-from muster_bus import BusNotFound, BusUnavailable, Entry, Fenced, KeyValueStore, WrongSequence
+from muster_bus import BusUnavailable, Entry, Fenced, KeyValueStore, WrongSequence
 from muster_core.scheduling import validate_queues
 from muster_events.codec import UnreadableEvent
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
@@ -57,7 +57,7 @@ class QueueStore:
                 await self._put(msgspec.structs.replace(self.current, epoch=self._epoch))
             except WrongSequence:
                 continue
-            except (BusUnavailable, BusNotFound) as error:
+            except BusUnavailable as error:
                 log.warning("the queues of pool %s cannot be read, retrying: %s", self._pool, error)
                 await asyncio.sleep(_PAUSE_S)
             else:
@@ -91,11 +91,28 @@ class QueueStore:
                 continue
             before = self.current
             if change.value is None:
-                self._keep_current("the record was removed", change.revision)
+                await self._store_again()
             else:
                 self._apply(Entry(key=change.key, value=change.value, revision=change.revision))
             if self.current is not before:
                 await changed()
+
+    async def _store_again(self) -> None:
+        """Store the current version again: whatever removed it, this service is the only writer."""
+        log.error(
+            "the queues of pool %s were removed, version %d is stored again", self._pool, self.current.version
+        )
+        self._revision = 0
+        while True:
+            try:
+                await self._put(msgspec.structs.replace(self.current, epoch=self._epoch))
+            except WrongSequence:
+                self._apply(await self._records.get(self._pool))
+            except BusUnavailable as error:
+                log.warning("the queues of pool %s cannot be stored, retrying: %s", self._pool, error)
+                await asyncio.sleep(_PAUSE_S)
+                continue
+            return
 
     async def _put(self, record: QueuesRecord) -> None:
         revision = await self._records.put(self._pool, encode_queues(record), expected=self._revision)

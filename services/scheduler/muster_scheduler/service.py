@@ -19,7 +19,7 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
 from muster_core.events import JobResized, NodeChanged
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
@@ -193,6 +193,13 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
     # Callers go to the leader.
     ctx.set_serving(LEADER_QUERIES, False)
     bus = await connect_bus(settings, ctx)
+    keep_catalogue(
+        bus,
+        ctx,
+        streams=[JOBS_STREAM, NODES_STREAM],
+        buckets=[LEASES_BUCKET, QUEUES_BUCKET],
+        restart_after=[JOBS_STREAM],
+    )
     clock = broker_clock(bus, ctx, JOBS_STREAM)
     scheduler = Scheduler(
         bus=bus, clock=clock, ctx=ctx, pool=settings.pool, start_timeout_s=settings.start_timeout_seconds

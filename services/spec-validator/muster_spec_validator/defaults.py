@@ -11,7 +11,7 @@ from typing import Protocol
 
 import msgspec
 
-from muster_bus import BusNotFound, BusUnavailable, KeyValueStore, WrongSequence
+from muster_bus import BusUnavailable, KeyValueStore, WrongSequence
 from muster_formats.defaults import PlatformDefaults
 
 log = logging.getLogger(__name__)
@@ -80,6 +80,7 @@ class DefaultsBucket:
     def __init__(self, records: KeyValueStore) -> None:
         self._records = records
         self._applied = NONE_APPLIED
+        self._values: dict[str, bytes] = {}
         self._read = asyncio.Event()
 
     @property
@@ -92,11 +93,13 @@ class DefaultsBucket:
         while not self._read.is_set():
             try:
                 await self.refresh()
-            except (BusUnavailable, BusNotFound) as error:
+            except BusUnavailable as error:
                 log.warning("the platform defaults cannot be read yet: %s", error)
                 await asyncio.sleep(_RETRY_S)
         async for change in self._records.watch():
-            if change.value is not None:
+            if change.value is None:
+                await self._store_again(change.key)
+            else:
                 self._take(change.key, change.value, change.timestamp_ns)
 
     async def current(self) -> Applied:
@@ -129,7 +132,25 @@ class DefaultsBucket:
         # A later version may have been applied meanwhile: the answer is the version of this call.
         return await self.version(over + 1) or newest
 
+    async def _store_again(self, key: str) -> None:
+        """Store a version that was removed: jobs refer to it, and no service removes one."""
+        value = self._values.get(key)
+        if value is None:
+            return
+        log.error("version %s of the platform defaults was removed, it is stored again", key)
+        while True:
+            try:
+                await self._records.put(key, value, expected=0)
+            except WrongSequence:
+                return
+            except BusUnavailable as error:
+                log.warning("version %s of the platform defaults cannot be stored: %s", key, error)
+                await asyncio.sleep(_RETRY_S)
+            else:
+                return
+
     def _take(self, key: str, value: bytes, timestamp_ns: int) -> None:
+        self._values[key] = value
         applied = _decoded(key, value, timestamp_ns)
         if applied is not None and applied.version > self._applied.version:
             self._applied = applied

@@ -16,10 +16,10 @@ from muster_bus import (
     WorkQueue,
     WrongSequence,
 )
-from muster_bus.service_bus import connect_bus
+from muster_bus.service_bus import connect_bus, keep_catalogue
 from muster_core.events import JobRejected, JobValidated, StoredEvent
 from muster_events import spans
-from muster_events.catalogue import DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR
+from muster_events.catalogue import DEAD_STREAM, DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR, consumers_of
 from muster_events.codec import job_message
 from muster_events.subjects import job_id_in, job_in, job_subject, part_job_id
 from muster_events.view import stamp
@@ -118,6 +118,13 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.set_ready("defaults", False)
     all_formats()  # Import them now, so that no submission waits for the imports.
     bus = await connect_bus(settings, ctx)
+    keep_catalogue(
+        bus,
+        ctx,
+        streams=[JOBS_STREAM, DEAD_STREAM],
+        buckets=[DEFAULTS_BUCKET],
+        consumers=consumers_of(SPEC_VALIDATOR),
+    )
     defaults = DefaultsBucket(KeyValueStore(bus, DEFAULTS_BUCKET))
     version = ctx.metrics.gauge("muster_defaults_version", "current version of the platform defaults")
     version.set_function(lambda: defaults.newest_version)

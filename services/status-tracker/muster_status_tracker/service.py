@@ -19,21 +19,25 @@ from muster_bus import (
     PartitionOwner,
     PartitionReader,
 )
+from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.partition_reader import acknowledged
-from muster_bus.service_bus import broker_clock, connect_bus
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
 from muster_events.catalogue import (
+    DEAD_STREAM,
     JOBS_BUCKET,
     JOBS_STREAM,
     LEASES_BUCKET,
     QUEUES_BUCKET,
     STATUS_TRACKER,
+    WEBHOOKS_BUCKET,
+    consumers_of,
     partition_reader,
     reader_of,
 )
-from muster_events.codec import decode_record, job_message
+from muster_events.codec import decode_record, encode_record, job_message
 from muster_events.history import any_record, ended_record, summary_in
 from muster_events.subjects import (
     ENDED_RECORDS,
@@ -43,6 +47,7 @@ from muster_events.subjects import (
     ended_record_key,
     job_events_of,
     job_id_in_key,
+    live_record_key,
     partition_of,
     partition_records,
 )
@@ -167,6 +172,20 @@ class PartitionTracker:
     async def ended_record(self, job_id: str) -> JobRecord | None:
         """Return the record of a settled job, or None if it was deleted."""
         return await ended_record(self._records, job_id)
+
+    async def store_live(self) -> None:
+        """Store all live records in a bucket that has lost them: some may be older than the events in the stream."""
+        records = [self._cache.get(job_id) for job_id in self._cache.job_ids()]
+        stored = await asyncio.gather(*(self._store(each) for each in records if each is not None))
+        log.warning("%d of %d live records were stored again", sum(stored), len(records))
+
+    async def _store(self, record: JobRecord) -> bool:
+        try:
+            await self._records.put(live_record_key(record.job_id), encode_record(record), expected=0)
+        except BusError as error:
+            log.info("record %s is not stored again: %s", record.job_id, error)
+            return False
+        return True
 
     def own(self, partitions: frozenset[int]) -> None:
         """Set the owned partitions."""
@@ -309,6 +328,11 @@ class PartitionTracker:
                 self._cache.drop(job_id)
 
 
+async def _restart_consumers(catalogue: CatalogueReconciler) -> None:
+    for consumer in consumers_of(STATUS_TRACKER):
+        await catalogue.restart_consumer(consumer)
+
+
 async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
@@ -330,6 +354,17 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
         cache=cache,
         retention=retention,
         membership=membership,
+    )
+    catalogue = keep_catalogue(
+        bus,
+        ctx,
+        streams=[JOBS_STREAM, DEAD_STREAM],
+        buckets=[LEASES_BUCKET, JOBS_BUCKET, WEBHOOKS_BUCKET],
+        consumers=consumers_of(STATUS_TRACKER),
+        # The records follow from the events, which are read from the beginning.
+        prepare={JOBS_BUCKET: lambda: _restart_consumers(catalogue)},
+        restore={JOBS_BUCKET: tracker.store_live},
+        restart_after=[JOBS_STREAM, JOBS_BUCKET],
     )
     queues = QueueReader(records=KeyValueStore(bus, QUEUES_BUCKET), pool=settings.pool)
     ctx.add_part("queues", queues.run)

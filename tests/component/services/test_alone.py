@@ -45,7 +45,6 @@ async def says(process: asyncio.subprocess.Process, message: str) -> dict[str, s
     assert process.stderr is not None
     async with asyncio.timeout(30):
         async for line in process.stderr:
-            print(line.decode(), end="")
             if line.startswith(b"{") and json.loads(line)["msg"] == message:
                 return json.loads(line)
     raise AssertionError(f"it ended without saying {message!r}")
@@ -63,6 +62,8 @@ async def test_a_service_started_before_the_broker_waits_and_ends_on_sigterm(
                 async with asyncio.timeout(1.5):
                     await says(process, "ready")
             await broker.restart()
+            missing = await says(process, "stream JOBS does not exist: provision the bus")
+            assert missing["level"] == "warning"
             await provision_bus(BusSettings(url=broker.url))
             await says(process, "ready")
             process.send_signal(signal.SIGTERM)
