@@ -4,7 +4,16 @@ from pathlib import Path
 
 import pytest
 
-from muster_bus import Bus, BusMetrics, BusRejected, BusSettings, BusUnavailable, Incoming, Outgoing
+from muster_bus import (
+    Bus,
+    BusMetrics,
+    BusRejected,
+    BusSettings,
+    BusUnavailable,
+    Incoming,
+    Outgoing,
+    connection,
+)
 from muster_bus._client import cancellable
 from muster_bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
@@ -37,6 +46,32 @@ async def test_connecting_waits_for_a_broker_that_comes_later(tmp_path: Path) ->
         assert bus.connected
         await bus.close()
         assert not bus.connected
+
+
+async def test_connections_to_a_broker_that_does_not_answer_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_CONNECT_TIMEOUT_S", 0.1)
+    opened = closed = 0
+
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened, closed
+        opened += 1
+        await reader.read()
+        writer.close()
+        closed += 1
+
+    async with Broker(tmp_path) as broker:
+        bus = await Bus.connect(BusSettings(url=broker.url), name="patient")
+        await broker.kill()
+        silent = await asyncio.start_server(stay_silent, "127.0.0.1", int(broker.url.rpartition(":")[2]))
+        await eventually(lambda: opened >= 3)
+        await eventually(lambda: closed >= 2)
+        silent.close()
+        await broker.restart()
+        await eventually(lambda: bus.connected)
+        await bus.close()
+    await eventually(lambda: closed == opened)
 
 
 async def test_a_subscription_is_renewed_after_a_reconnect(bus: Bus, broker: Broker) -> None:

@@ -5,6 +5,8 @@ import pytest
 import pytest_asyncio
 
 from muster_bus import BucketSpec, Bus, KeyValueStore, WrongSequence, provision
+from muster_testing.broker import Broker
+from muster_testing.conditions import answered, eventually
 
 
 @pytest_asyncio.fixture
@@ -72,6 +74,29 @@ async def test_a_record_with_a_time_to_live_goes_away_unless_it_is_renewed(recor
             await asyncio.sleep(0.2)
 
     assert await records.get("renewed") is not None
+
+
+@pytest.mark.parametrize("concurrent", [1, 60])
+async def test_a_removed_value_does_not_come_back_when_the_broker_is_killed(
+    bus: Bus, broker: Broker, fresh: str, concurrent: int
+) -> None:
+    await provision(bus, buckets=[BucketSpec(name=fresh, ttl=True)])
+    records = KeyValueStore(bus, fresh, written_in_groups=concurrent > 1)
+    await records.put("earlier", b"kept")
+    for value in (b"1", b"2", b"3"):
+        await asyncio.gather(*(records.put(f"job-{number}", value) for number in range(concurrent)))
+    await asyncio.gather(*(records.delete(f"job-{number}", ttl_s=1) for number in range(concurrent)))
+
+    async def markers_expired() -> bool:
+        return not any([await records.removal(f"job-{number}") for number in range(concurrent)])
+
+    await answered(markers_expired)
+    await records.put("later", b"kept")
+    generation = bus.generation
+    await broker.restart()
+    await eventually(lambda: bus.generation > generation and bus.connected)
+
+    assert [entry.key for entry in await records.entries()] == ["earlier", "later"]
 
 
 async def test_five_thousand_records_are_listed_at_once(records: KeyValueStore) -> None:
