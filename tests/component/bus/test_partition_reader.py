@@ -6,6 +6,7 @@ import pytest
 from muster_bus import (
     BucketSpec,
     Bus,
+    BusSettings,
     BusUnavailable,
     DeadLetter,
     DeadLetters,
@@ -20,6 +21,7 @@ from muster_bus import (
     provision,
 )
 from muster_testing.broker import Broker
+from muster_testing.broker_proxy import BrokerProxy
 from muster_testing.conditions import Background, answered, eventually
 from muster_testing.temporary_stream import TemporaryStream
 
@@ -212,33 +214,36 @@ async def test_what_an_earlier_owner_has_taken_is_read_although_nothing_comes_af
     await eventually(lambda: reader.payloads == numbers(1, sent))
 
 
-async def lose_connection(bus: Bus) -> None:
-    generation = bus.generation
-    bus._client._transport.close()
-    await eventually(lambda: bus.generation > generation and bus.connected)
-
-
 async def test_what_was_in_flight_on_a_lost_connection_is_read_after_the_reconnect(
-    partition: TemporaryStream, connect: Connect, background: Background, monkeypatch: pytest.MonkeyPatch
+    partition: TemporaryStream,
+    connect: Connect,
+    shared_broker: Broker,
+    background: Background,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(partition_reader, "_CHECK_EVERY_S", 600.0)
     consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=300)
-    reader, bus = Reader(), await connect()
-    reading = reader_(bus, partition, consumer, reader)
-    background.start(reading.run())
-    await asyncio.wait_for(reading.caught_up.wait(), 10)
+    proxy, reader = BrokerProxy(shared_broker), Reader()
+    async with proxy.serving() as url:
+        bus = await Bus.connect(BusSettings(url=url), name="reader")
+        reading = reader_(bus, partition, consumer, reader)
+        task = background.start(reading.run())
+        await asyncio.wait_for(reading.caught_up.wait(), 10)
 
-    taking = asyncio.create_task(pull_and_vanish(await connect(), partition, consumer, 1))
-    sent = 0
-    while not taking.done():
-        sent += 1
-        last = await partition.publish(str(sent))
-        await eventually(lambda last=last: taking.done() or reading.position >= last.sequence)
-    assert reader.payloads != numbers(1, sent)
+        taking = asyncio.create_task(pull_and_vanish(await connect(), partition, consumer, 1))
+        sent = 0
+        while not taking.done():
+            sent += 1
+            last = await partition.publish(str(sent))
+            await eventually(lambda last=last: taking.done() or reading.position >= last.sequence)
+        assert reader.payloads != numbers(1, sent)
 
-    await lose_connection(bus)
+        proxy.reset()
 
-    await eventually(lambda: reader.payloads == numbers(1, sent))
+        await eventually(lambda: reader.payloads == numbers(1, sent))
+        reading.stop()
+        await task
+        await bus.close()
 
 
 async def test_a_gap_is_noticed_although_a_redelivery_came_first(
