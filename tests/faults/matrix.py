@@ -259,14 +259,27 @@ def _poison() -> list[Fault]:
     ]
 
 
+_REBUILD_FROM_JOBS = ("scheduler", "pod-launcher", "scaler", "status-tracker")
+
+
 def _deletions() -> list[Fault]:
     return [
-        Fault(name="stream NODES deleted", kind=Deleted(what="NODES"), in_ci=True),
+        Fault(
+            name="stream NODES deleted", kind=Deleted(what="NODES", rebuilders=("pod-launcher",)), in_ci=True
+        ),
         Fault(name="stream DEAD deleted", kind=Deleted(what="DEAD")),
-        Fault(name="stream JOBS deleted", kind=Deleted(what="JOBS", loses=True), in_ci=True),
+        Fault(
+            name="stream JOBS deleted",
+            kind=Deleted(what="JOBS", loses=True, rebuilders=_REBUILD_FROM_JOBS),
+            in_ci=True,
+        ),
         Fault(name="bucket leases deleted", kind=Deleted(what="KV_leases"), in_ci=True),
         Fault(name="bucket leases deleted", kind=Deleted(what="KV_leases"), instances=2),
-        Fault(name="bucket jobs deleted", kind=Deleted(what="KV_jobs"), in_ci=True),
+        Fault(
+            name="bucket jobs deleted",
+            kind=Deleted(what="KV_jobs", rebuilders=("status-tracker",)),
+            in_ci=True,
+        ),
         Fault(name="bucket queues deleted", kind=Deleted(what="KV_queues")),
         Fault(name="bucket defaults deleted", kind=Deleted(what="KV_defaults")),
         Fault(
