@@ -1,6 +1,7 @@
 """Create or update streams, consumers and buckets as declared.
 
-This is a deployment step, and part of the start of ``muster up``; services do not provision.
+This is a deployment step, and part of the start of ``muster up``; services create only what was deleted under them
+(``catalogue_reconciler``).
 """
 
 import asyncio
