@@ -68,6 +68,7 @@ _ACKNOWLEDGE_EVERY_S = 0.25
 _CHECK_EVERY_S = 1.0
 _CHECK_LATER_EVERY_S = 5.0
 _CHECK_AFTER_RECONNECT_S = 0.1
+_CHECK_WITHOUT_CONSUMER_S = 0.25
 _NEW_OWNER_S = 60.0
 """For so long after the start it is likely that an earlier owner still takes messages."""
 
@@ -303,7 +304,11 @@ class PartitionReader:
             self._bus.metrics.lag(self._durable, batch[-1].pending)
 
     async def _take_delivered(self, subscription: PullSubscription) -> None:
-        waits = (self._until_acknowledged(), max(0.0, self._check_at - asyncio.get_running_loop().time()))
+        now = asyncio.get_running_loop().time()
+        if subscription.is_refused:
+            # The stream has the messages although the consumer is gone.
+            self._check_at = min(self._check_at, now + _CHECK_WITHOUT_CONSUMER_S)
+        waits = (self._until_acknowledged(), max(0.0, self._check_at - now))
         deliveries = await subscription.take(
             self._batch, wait_s=min(wait_s for wait_s in waits if wait_s is not None)
         )
@@ -326,7 +331,7 @@ class PartitionReader:
         try:
             unread = await next_unread(self._bus, self._stream, self._filters, self._position)
             if unread is not None and not await subscription.has_any(within_s=_POLL_S):
-                log.info("%s: another instance or connection has taken %d", self._durable, unread)
+                log.info("%s: %d is not delivered, and read from the stream", self._durable, unread)
                 await self._read(await self._bus.last_sequence(self._stream), live=True)
         except BusUnavailable as error:
             log.info("%s cannot be compared with the stream: %s", self._durable, error)

@@ -246,6 +246,27 @@ async def test_what_was_in_flight_on_a_lost_connection_is_read_after_the_reconne
         await bus.close()
 
 
+async def test_reading_goes_on_while_the_consumer_is_deleted(
+    partition: TemporaryStream, connect: Connect, background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_reader, "_CHECK_EVERY_S", 600.0)
+    filters = [f"{partition.name}.a"]
+    consumer = await partition.consumer("d", ack="all", filters=filters)
+    reader = Reader()
+    reading = reader_(await connect(), partition, consumer, reader)
+    background.start(reading.run())
+    await partition.publish("1")
+    await eventually(lambda: reader.payloads == numbers(1, 1))
+
+    await partition.bus.request(f"$JS.API.CONSUMER.DELETE.{partition.name}.{consumer}", b"")
+    await partition.publish("2", "3")
+    await eventually(lambda: reader.payloads == numbers(1, 3))
+
+    await partition.consumer("d", ack="all", filters=filters)
+    await partition.publish("4")
+    await eventually(lambda: reader.payloads == numbers(1, 4))
+
+
 async def test_a_gap_is_noticed_although_a_redelivery_came_first(
     partition: TemporaryStream, connect: Connect, background: Background
 ) -> None:
