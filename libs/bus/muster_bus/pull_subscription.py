@@ -281,5 +281,8 @@ class PullSubscription:
             status,
             description,
         )
+        if not self.is_refused:
+            # Its reader may read the stream instead.
+            self._woken = True
         self._not_before = self._clock() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)
