@@ -15,7 +15,8 @@ _AT_ONCE = struct.pack("ii", 1, 0)
 class BrokerProxy:
     """A proxy in front of a broker. It resets the next ``resets`` connections behind the broker's greeting.
 
-    ``seen`` counts the connections that clients have made. ``reset`` resets all that are established.
+    ``seen`` counts the connections that clients have made. ``reset`` resets all that are established. ``greetings`` are sent to
+    the next clients in place of the broker's.
     """
 
     def __init__(self, broker: Broker) -> None:
@@ -24,6 +25,7 @@ class BrokerProxy:
         self._established: list[asyncio.StreamWriter] = []
         self.resets = 0
         self.seen = 0
+        self.greetings: list[bytes] = []
 
     @asynccontextmanager
     async def serving(self) -> AsyncGenerator[str]:
@@ -37,7 +39,8 @@ class BrokerProxy:
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.seen += 1
         there, back = await asyncio.open_connection(*self._address)
-        writer.write(await there.readline())
+        greeting = await there.readline()
+        writer.write(self.greetings.pop(0) if self.greetings else greeting)
         if self.resets:
             self.resets -= 1
             back.close()
@@ -45,6 +48,11 @@ class BrokerProxy:
             return
         self._established.append(writer)
         await asyncio.gather(_pass(reader, back), _pass(there, writer), return_exceptions=True)
+
+    def send(self, data: bytes) -> None:
+        """Send bytes to every established client."""
+        for writer in self._established:
+            writer.write(data)
 
     def reset(self) -> None:
         """Reset every established connection."""
