@@ -29,6 +29,7 @@ _BATCH_SEQUENCE = "Nats-Batch-Sequence"
 _BATCH_COMMIT = "Nats-Batch-Commit"
 _TTL = "Nats-TTL"
 _ROLLUP = "Nats-Rollup"
+_MSG_SIZE = "Nats-Msg-Size"
 _BATCH_TIMEOUT_S = 10.0
 _API = "$JS.API."
 _ACK = "$JS.ACK."
@@ -96,12 +97,13 @@ class _Batch:
 class Stream:
     """One stream."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], created_ns: int) -> None:
         self.name: str = config["name"]
-        self.config = config
+        self.config = {name: value for name, value in config.items() if name != "first_seq"}
+        self.created = _time_text(created_ns)
         self.messages: dict[int, Stored] = {}
         self.by_subject: dict[str, list[int]] = {}
-        self.last_sequence = 0
+        self.last_sequence = config.get("first_seq", 1) - 1
         self.consumers: dict[str, Consumer] = {}
         self.batches: dict[str, _Batch] = {}
         self._ids: dict[str, tuple[int, float]] = {}
@@ -148,7 +150,7 @@ class Stream:
             "first_seq": self.first_sequence,
             "last_seq": self.last_sequence,
         }
-        answer: dict[str, Any] = {"config": self.config, "state": state}
+        answer: dict[str, Any] = {"config": self.config, "created": self.created, "state": state}
         if wanted := request.get("subjects_filter"):
             counts = {name: len(at) for name, at in self.by_subject.items() if matches(wanted, name)}
             offset = request.get("offset", 0)
@@ -198,6 +200,7 @@ class Consumer:
         limit = config.get("max_deliver") or -1
         self.max_deliver: float = limit if limit > 0 else math.inf
         self.max_ack_pending: int = config.get("max_ack_pending") or 1000
+        self.headers_only = bool(config.get("headers_only"))
         self.durable = bool(config.get("durable_name"))
         self.requests: deque[_Request] = deque()
         self.pending: dict[int, _Pending] = {}
@@ -540,7 +543,10 @@ class MemoryBroker:
             f"{_ACK}{consumer.stream.name}.{consumer.name}.{delivered}.{message.sequence}.{number}."
             f"{message.time_ns}.{consumer.num_pending}"
         )
-        self._route(inbox, message.subject, message.headers, message.data, reply)
+        headers, data = message.headers, message.data
+        if consumer.headers_only:
+            headers, data = {**(headers or {}), _MSG_SIZE: str(len(data))}, b""
+        self._route(inbox, message.subject, headers, data, reply)
 
     def _watch_until(self, consumer: Consumer, at: float) -> None:
         if consumer.timer is not None and consumer.timer_at <= at:
@@ -693,7 +699,7 @@ class MemoryBroker:
     def _create_stream(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
         known = self.streams.get(name)
         if known is None:
-            self.streams[name] = Stream(config)
+            self.streams[name] = Stream(config, self._wall_ns())
             self._stream_of.clear()
         elif known.config != config:
             raise Refusal(400, 10058, "stream name already in use with a different configuration")

@@ -27,6 +27,8 @@ STALE_S = 2.0
 PART_OF_GANG_S = 15.0
 """How long a gang may run in part while nothing is disturbed."""
 _RECOVERY_S = 4.0
+_ENDED = f"$KV.{JOBS_BUCKET}.ended."
+"""Keys of the records of settled jobs; a live record is also removed when its job is settled."""
 _CAPACITY_REASONS = frozenset({"Preempted", "Reclaimed"})
 
 
@@ -71,7 +73,7 @@ class Truth:
         self._trace.update(stored.data)
         if stream.name == JOBS_STREAM:
             self._apply(stored, now)
-        elif stream.name == f"KV_{JOBS_BUCKET}" and stored.headers and "KV-Operation" in stored.headers:
+        elif stored.subject.startswith(_ENDED) and stored.headers and "KV-Operation" in stored.headers:
             job_id = stored.subject.rpartition(".")[2]
             self.removed[job_id] = now
 
