@@ -33,7 +33,9 @@ _MSG_SIZE = "Nats-Msg-Size"
 _BATCH_TIMEOUT_S = 10.0
 _API = "$JS.API."
 _ACK = "$JS.ACK."
-_MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
+_ADVISORY = "$JS.EVENT.ADVISORY"
+
+_decode = msgspec.json.Decoder().decode
 
 
 class Timer(Protocol):
@@ -162,19 +164,20 @@ class Stream:
 class _Request:
     """A pull request."""
 
-    __slots__ = ("expires", "heartbeat_s", "inbox", "left", "no_wait", "owner", "timers")
+    __slots__ = ("ended", "inbox", "left", "no_wait", "owner", "timer")
 
     def __init__(self, inbox: str, owner: object, left: int, *, no_wait: bool) -> None:
         self.inbox = inbox
         self.owner = owner
         self.left = left
         self.no_wait = no_wait
-        self.timers: list[Timer] = []
+        self.timer: Timer | None = None
+        self.ended = False
 
     def end(self) -> None:
-        for timer in self.timers:
-            timer.cancel()
-        self.timers.clear()
+        self.ended = True
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class _Pending:
@@ -195,6 +198,7 @@ class Consumer:
         self.config = config
         one = config.get("filter_subject")
         self.filters: list[str] = config.get("filter_subjects") or ([one] if one else [">"])
+        self._reads: dict[str, bool] = {}
         self.ack_policy: str = config.get("ack_policy", "explicit")
         self.ack_wait_s: float = (config.get("ack_wait") or 30 * _NS) / _NS
         limit = config.get("max_deliver") or -1
@@ -234,7 +238,10 @@ class Consumer:
 
     def reads(self, subject: str) -> bool:
         """Return whether it reads a subject."""
-        return _matches_any(self.filters, subject)
+        known = self._reads.get(subject)
+        if known is None:
+            known = self._reads[subject] = _matches_any(self.filters, subject)
+        return known
 
     def next_message(self) -> Stored | None:
         """Take the next message that was not delivered."""
@@ -269,6 +276,11 @@ class Consumer:
         }
 
 
+_HEARTBEAT: Headers = {"Status": "100", "Description": "Idle Heartbeat"}
+
+RouteAll = Callable[[Sequence[str], Headers], None]
+"""Passes the same status to several inboxes of one client."""
+
 Route = Callable[[str, str, Headers | None, bytes, str], bool]
 """Passes a message (destination, subject, headers, data, reply) to subscribers; returns whether there was one."""
 
@@ -287,6 +299,7 @@ class MemoryBroker:
         wall_ns: Callable[[], int],
         call_at: Callable[..., Timer],
         route: Route,
+        route_all: RouteAll | None = None,
         store_delay: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.streams: dict[str, Stream] = {}
@@ -295,12 +308,27 @@ class MemoryBroker:
         self._wall_ns = wall_ns
         self._call_at = call_at
         self._route = route
+        self._route_all = route_all or self._route_each
+        self._hearts: dict[tuple[object, float], dict[_Request, None]] = {}
         self._store_delay = store_delay
         self._names = itertools.count(1)
         self._queue: deque[tuple[Stream, str, Headers, bytes, str]] = deque()
         self._queue_free_at = 0.0
         self._epoch = 0
         self._stream_of: dict[str, Stream | None] = {}
+        self._handlers: dict[str, Callable[..., dict[str, Any]]] = {
+            "STREAM.CREATE": self._create_stream,
+            "STREAM.UPDATE": self._update_stream,
+            "STREAM.DELETE": self._delete_stream,
+            "STREAM.PURGE": self._purge_stream,
+            "STREAM.INFO": self._stream_info,
+            "STREAM.NAMES": self._stream_names,
+            "STREAM.MSG.GET": self._get_message,
+            "STREAM.MSG.DELETE": self._delete_message,
+            "CONSUMER.CREATE": self._create_consumer,
+            "CONSUMER.INFO": self._consumer_info,
+            "CONSUMER.DELETE": self._delete_consumer,
+        }
 
     # Messages from clients.
 
@@ -309,11 +337,11 @@ class MemoryBroker:
     ) -> None:
         """Handle one message of the client ``owner``."""
         if subject.startswith("$JS."):
-            if subject.startswith(_ACK):
-                self._acknowledge(subject, data, reply)
-                return
             if subject.startswith(_API):
                 self._call(subject[len(_API) :], data, reply, owner)
+                return
+            if subject.startswith(_ACK):
+                self._acknowledge(subject, data, reply)
                 return
         has_reader = self._route(subject, subject, headers, data, reply)
         stream = self._storing(subject)
@@ -503,10 +531,11 @@ class MemoryBroker:
                 request.end()
                 consumer.requests.popleft()
             self._deliver(consumer, request.inbox, message, delivered)
-        for request in [r for r in consumer.requests if r.no_wait]:
-            request.end()
-            consumer.requests.remove(request)
-            self._status(request.inbox, "404", "No Messages")
+        if consumer.requests:
+            for request in [r for r in consumer.requests if r.no_wait]:
+                request.end()
+                consumer.requests.remove(request)
+                self._status(request.inbox, "404", "No Messages")
         consumer.used_at = self._now()
 
     def _next_delivery(self, consumer: Consumer) -> tuple[Stored, int] | None:
@@ -578,13 +607,13 @@ class MemoryBroker:
         pending = consumer.pending.get(sequence)
         if pending is not None:
             pending.deadline = math.inf
-        subject = f"{_MAX_DELIVERIES}.{consumer.stream.name}.{consumer.name}"
         advisory = {
             "stream": consumer.stream.name,
             "consumer": consumer.name,
             "stream_seq": sequence,
             "deliveries": deliveries,
         }
+        subject = f"{_ADVISORY}.CONSUMER.MAX_DELIVERIES.{consumer.stream.name}.{consumer.name}"
         self.publish(subject, None, msgspec.json.encode(advisory), "")
 
     def _acknowledge(self, subject: str, data: bytes, reply: str) -> None:
@@ -603,7 +632,7 @@ class MemoryBroker:
         if word in {b"", b"+ACK", b"+TERM"}:
             self._settle(consumer, sequence, int(consumer_sequence))
         elif word == b"-NAK" and pending is not None and pending.delivered == int(delivered):
-            delay_ns = msgspec.json.decode(options).get("delay", 0) if options else 0
+            delay_ns = _decode(options).get("delay", 0) if options else 0
             if delay_ns:
                 pending.deadline = self._now() + delay_ns / _NS
                 self._watch_until(consumer, pending.deadline)
@@ -641,62 +670,76 @@ class MemoryBroker:
     # The management API.
 
     def _call(self, method: str, data: bytes, reply: str, owner: object) -> None:
-        tokens = method.split(".")
-        if tokens[:3] == ["CONSUMER", "MSG", "NEXT"]:
-            self._pull(tokens[3], tokens[4], msgspec.json.decode(data) if data else {}, reply, owner)
+        first, second, *rest = method.split(".")
+        request: dict[str, Any] = _decode(data) if data else {}
+        verb = f"{first}.{second}"
+        if second == "MSG":
+            verb = f"{verb}.{rest.pop(0)}"
+        if verb == "CONSUMER.MSG.NEXT":
+            self._pull(rest[0], rest[1], request, reply, owner)
             return
         try:
-            answer = self._answer_to(tokens, msgspec.json.decode(data) if data else {})
+            handler = self._handlers.get(verb)
+            if handler is None:
+                raise Refusal(404, 10003, f"not supported: {method}")
+            answer = handler(request, *rest)
         except Refusal as refusal:
             answer = {"error": refusal.error}
         if reply:
             self._answer(reply, answer)
 
-    def _answer_to(self, tokens: list[str], request: dict[str, Any]) -> dict[str, Any]:
-        match tokens:
-            case ["STREAM", "CREATE", name]:
-                return self._create_stream(name, request)
-            case ["STREAM", "UPDATE", name]:
-                self._stream(name).config = request
-                self._stream_of.clear()
-                return self._stream(name).info({})
-            case ["STREAM", "DELETE", name]:
-                stream = self._stream(name)
-                for consumer in list(stream.consumers):
-                    self._answer_to(["CONSUMER", "DELETE", name, consumer], {})
-                del self.streams[name]
-                self._stream_of.clear()
-                return {"success": True}
-            case ["STREAM", "PURGE", name]:
-                stream = self._stream(name)
-                wanted = request.get("filter", ">")
-                gone = [s for s, m in stream.messages.items() if matches(wanted, m.subject)]
-                for sequence in gone:
-                    self.remove(stream, sequence)
-                return {"success": True, "purged": len(gone)}
-            case ["STREAM", "INFO", name]:
-                return self._stream(name).info(request) | {"ts": _time_text(self._wall_ns())}
-            case ["STREAM", "NAMES"]:
-                stream = self._storing(request["subject"])
-                return {"streams": [stream.name] if stream is not None else None}
-            case ["STREAM", "MSG", "GET", name]:
-                return {"message": _description(self._message(self._stream(name), request))}
-            case ["STREAM", "MSG", "DELETE", name]:
-                if not self.remove(self._stream(name), request["seq"]):
-                    raise Refusal(400, 10043, f"sequence {request['seq']} not found")
-                return {"success": True}
-            case ["CONSUMER", "CREATE", name, *rest]:
-                return self._create_consumer(self._stream(name), rest[0] if rest else "", request["config"])
-            case ["CONSUMER", "INFO", name, consumer]:
-                return self._consumer(name, consumer).info()
-            case ["CONSUMER", "DELETE", name, consumer]:
-                self._end_consumer(self._consumer(name, consumer))
-                del self._stream(name).consumers[consumer]
-                return {"success": True}
-            case _:
-                raise Refusal(404, 10003, f"not supported: {tokens}")
+    def _update_stream(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        stream = self._stream(name)
+        stream.config = request
+        self._stream_of.clear()
+        return stream.info({})
 
-    def _create_stream(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    def _delete_stream(self, _: dict[str, Any], name: str) -> dict[str, Any]:
+        stream = self._stream(name)
+        for consumer in list(stream.consumers):
+            self._delete_consumer({}, name, consumer)
+        del self.streams[name]
+        self._stream_of.clear()
+        self._advise(f"STREAM.DELETED.{name}", {"stream": name, "action": "delete"})
+        return {"success": True}
+
+    def _purge_stream(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        stream = self._stream(name)
+        wanted = request.get("filter", ">")
+        gone = [s for s, m in stream.messages.items() if matches(wanted, m.subject)]
+        for sequence in gone:
+            self.remove(stream, sequence)
+        return {"success": True, "purged": len(gone)}
+
+    def _stream_info(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        return self._stream(name).info(request) | {"ts": _time_text(self._wall_ns())}
+
+    def _stream_names(self, request: dict[str, Any]) -> dict[str, Any]:
+        stream = self._storing(request["subject"])
+        return {"streams": [stream.name] if stream is not None else None}
+
+    def _get_message(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        return {"message": _description(self._message(self._stream(name), request))}
+
+    def _delete_message(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        if not self.remove(self._stream(name), request["seq"]):
+            raise Refusal(400, 10057, "message not found")
+        return {"success": True}
+
+    def _consumer_info(self, _: dict[str, Any], stream: str, name: str) -> dict[str, Any]:
+        return self._consumer(stream, name).info()
+
+    def _delete_consumer(self, _: dict[str, Any], stream: str, name: str) -> dict[str, Any]:
+        self._end_consumer(self._consumer(stream, name))
+        del self._stream(stream).consumers[name]
+        self._advise(f"CONSUMER.DELETED.{stream}.{name}", {"stream": stream, "consumer": name, "action": "delete"})
+        return {"success": True}
+
+    def _advise(self, event: str, advisory: dict[str, Any]) -> None:
+        subject = f"{_ADVISORY}.{event}"
+        self._route(subject, subject, None, msgspec.json.encode(advisory), "")
+
+    def _create_stream(self, config: dict[str, Any], name: str) -> dict[str, Any]:
         known = self.streams.get(name)
         if known is None:
             self.streams[name] = Stream(config, self._wall_ns())
@@ -705,7 +748,8 @@ class MemoryBroker:
             raise Refusal(400, 10058, "stream name already in use with a different configuration")
         return self.streams[name].info({})
 
-    def _create_consumer(self, stream: Stream, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    def _create_consumer(self, request: dict[str, Any], stream_name: str, name: str = "") -> dict[str, Any]:
+        stream, config = self._stream(stream_name), request["config"]
         known = stream.consumers.get(name) if name else None
         if known is None:
             name = name or f"c{next(self._names)}"
@@ -763,19 +807,29 @@ class MemoryBroker:
         pull = _Request(inbox, owner, request.get("batch", 1), no_wait=no_wait)
         now = self._now()
         if expires := request.get("expires"):
-            pull.timers.append(self._call_at(now + expires / _NS, self._expire_request, found, pull))
+            pull.timer = self._call_at(now + expires / _NS, self._expire_request, found, pull)
             if beat := request.get("idle_heartbeat"):
-                self._schedule_heartbeat(found, pull, beat / _NS)
+                self._beat_for(owner, pull, beat / _NS)
         found.requests.append(pull)
         self._serve(found)
 
-    def _schedule_heartbeat(self, consumer: Consumer, pull: _Request, every_s: float) -> None:
-        timer = self._call_at(self._now() + every_s, self._beat, consumer, pull, every_s)
-        pull.timers[1:] = [timer]
+    def _beat_for(self, owner: object, pull: _Request, every_s: float) -> None:
+        """Send heartbeats for a request: all those of one client together, so that they cost little."""
+        heart = self._hearts.get((owner, every_s))
+        if heart is None:
+            heart = self._hearts[owner, every_s] = {}
+            self._call_at(self._now() + every_s, self._beat, owner, every_s)
+        heart[pull] = None
 
-    def _beat(self, consumer: Consumer, pull: _Request, every_s: float) -> None:
-        self._status(pull.inbox, "100", "Idle Heartbeat")
-        self._schedule_heartbeat(consumer, pull, every_s)
+    def _beat(self, owner: object, every_s: float) -> None:
+        heart = self._hearts[owner, every_s]
+        for pull in [pull for pull in heart if pull.ended]:
+            del heart[pull]
+        if not heart:
+            del self._hearts[owner, every_s]
+            return
+        self._call_at(self._now() + every_s, self._beat, owner, every_s)
+        self._route_all([pull.inbox for pull in heart], _HEARTBEAT)
 
     def _expire_request(self, consumer: Consumer, pull: _Request) -> None:
         pull.end()
@@ -783,6 +837,10 @@ class MemoryBroker:
             consumer.requests.remove(pull)
             consumer.used_at = self._now()
             self._status(pull.inbox, "408", "Request Timeout")
+
+    def _route_each(self, inboxes: Sequence[str], headers: Headers) -> None:
+        for inbox in inboxes:
+            self._route(inbox, inbox, headers, b"", "")
 
     def _answer(self, reply: str, answer: dict[str, Any]) -> None:
         self._route(reply, reply, None, msgspec.json.encode(answer), "")

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import logging
+import os
 import random as global_random
 import secrets
 import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 from grpc import aio
 from memory_broker import MemoryBroker
@@ -39,6 +40,7 @@ from muster_events.catalogue import (
     STATUS_TRACKER,
     STREAMS,
 )
+from muster_formats.registry import all_formats
 from muster_gateway.settings import GatewaySettings
 from muster_pod_launcher.runtimes import now
 from muster_pod_launcher.settings import PodLauncherSettings
@@ -52,6 +54,10 @@ from muster_service.supervisor import PartSupervisor
 from muster_service.tracing import Telemetry
 from muster_spec_validator.settings import SpecValidatorSettings
 from muster_status_tracker.settings import StatusTrackerSettings
+
+os.environ["OTEL_SDK_DISABLED"] = "true"
+# The readers of documents are imported here once, and not in every run.
+all_formats()
 
 _STARTING = "start"
 _DRAIN_SHARE = 0.6
@@ -73,6 +79,40 @@ SERVICES: Mapping[str, tuple[Build, type[ServiceSettings], Mapping[str, Any]]] =
     SCALER: (muster_scaler.service.build, ScalerSettings, {"idle_period_seconds": 5.0}),
     STATUS_TRACKER: (muster_status_tracker.service.build, StatusTrackerSettings, {}),
 }
+
+
+class _NoMetric:
+    """A counter, gauge or histogram that counts nothing."""
+
+    def labels(self, *_: object) -> _NoMetric:
+        return self
+
+    def inc(self, _: float = 1) -> None:
+        return
+
+    def dec(self, _: float = 1) -> None:
+        return
+
+    def set(self, _: float) -> None:
+        return
+
+    def observe(self, _: float) -> None:
+        return
+
+    def set_function(self, _: object) -> None:
+        return
+
+
+class _NoMetrics(Metrics):
+    """Metrics that cost nothing."""
+
+    _metric = cast("Any", lambda _self, _kind, _name, _make: _NO_METRIC)  # pyright: ignore[reportIncompatibleMethodOverride]
+
+    def __init__(self) -> None:
+        super().__init__(process=False)
+
+
+_NO_METRIC = _NoMetric()
 
 
 class Instance:
@@ -128,7 +168,7 @@ class Instance:
             settings=settings,
             app=app,
             telemetry=telemetry,
-            metrics=Metrics(process=False),
+            metrics=_NoMetrics(),
         )
         self.context = context
         context.set_ready(_STARTING, False)
@@ -201,6 +241,7 @@ class VirtualSystem:
             wall_ns=self.loop.wall_ns,
             call_at=self._call_at,
             route=self.hub.route,
+            route_all=self.hub.route_all,
             store_delay=lambda: 0.0002 + store.random() * 0.0015,
         )
         self.machine = Machine(self.loop, self.random("machine"), nodes, report)
