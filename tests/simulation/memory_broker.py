@@ -36,6 +36,7 @@ _ACK = "$JS.ACK."
 _ADVISORY = "$JS.EVENT.ADVISORY"
 
 _decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Timer(Protocol):
@@ -139,6 +140,8 @@ class Stream:
 
     def next_on(self, subject: str, start: int) -> Stored | None:
         """Return the first message from ``start`` on that matches."""
+        if start > self.last_sequence:
+            return None
         for sequence in range(max(start, self.first_sequence), self.last_sequence + 1):
             message = self.messages.get(sequence)
             if message is not None and matches(subject, message.subject):
@@ -149,7 +152,7 @@ class Stream:
         """Return its description."""
         state: dict[str, Any] = {
             "messages": len(self.messages),
-            "first_seq": self.first_sequence,
+            "first_seq": self.first_sequence if self.last_sequence else 0,
             "last_seq": self.last_sequence,
         }
         answer: dict[str, Any] = {"config": self.config, "created": self.created, "state": state}
@@ -220,13 +223,13 @@ class Consumer:
             case "last_per_subject":
                 last = [at[-1] for subject, at in stream.by_subject.items() if self.reads(subject)]
                 self.snapshot = deque(sorted(last))
-                self.next_sequence = stream.last_sequence + 1
+                self.next_sequence = stream.last_sequence + 1 if last else stream.first_sequence
             case "new":
                 self.next_sequence = stream.last_sequence + 1
             case _:
                 pass
         # What it skips counts as delivered and, for the checkpoint, as acknowledged.
-        skipped = self.next_sequence - 1 if not self.snapshot else 0
+        skipped = (self.snapshot[0] if self.snapshot else self.next_sequence) - 1
         self.delivered: tuple[int, int] = (0, skipped)
         self.ack_floor: tuple[int, int] = (0, skipped)
         unread = (
@@ -290,7 +293,10 @@ def _ignore_stored(_: Stream, __: Stored) -> None:
 
 
 class MemoryBroker:
-    """The broker. ``store_delay`` is how long (s) a message waits before it is stored."""
+    """The broker. ``store_delay`` is how long (s) a message waits before it is stored.
+
+    ``has_interest`` returns whether a client listens on a subject.
+    """
 
     def __init__(
         self,
@@ -300,6 +306,7 @@ class MemoryBroker:
         call_at: Callable[..., Timer],
         route: Route,
         route_all: RouteAll | None = None,
+        has_interest: Callable[[str], bool] = lambda _: True,
         store_delay: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.streams: dict[str, Stream] = {}
@@ -309,6 +316,7 @@ class MemoryBroker:
         self._call_at = call_at
         self._route = route
         self._route_all = route_all or self._route_each
+        self._has_interest = has_interest
         self._hearts: dict[tuple[object, float], dict[_Request, None]] = {}
         self._store_delay = store_delay
         self._names = itertools.count(1)
@@ -316,6 +324,7 @@ class MemoryBroker:
         self._queue_free_at = 0.0
         self._epoch = 0
         self._stream_of: dict[str, Stream | None] = {}
+        self._parsed: dict[str, tuple[Callable[..., dict[str, Any]] | None, list[str]]] = {}
         self._handlers: dict[str, Callable[..., dict[str, Any]]] = {
             "STREAM.CREATE": self._create_stream,
             "STREAM.UPDATE": self._update_stream,
@@ -409,10 +418,10 @@ class MemoryBroker:
 
     def _store_one(self, stream: Stream, subject: str, headers: Headers, data: bytes) -> dict[str, Any]:
         message_id = headers.get(_MSG_ID, "")
+        self._check_expected(stream, subject, headers)
         if message_id and (known := stream.duplicate_of(message_id, self._now())) is not None:
             return {"stream": stream.name, "seq": known, "duplicate": True}
-        self._check_expected(stream, subject, headers)
-        self._check_limits(stream, data)
+        self._check_limits(stream, headers, data)
         if message_id:
             stream.remember(message_id, self._now())
         return {"stream": stream.name, "seq": self._store(stream, subject, headers, data)}
@@ -423,11 +432,16 @@ class MemoryBroker:
         if _EXPECTED not in headers:
             return
         about = headers.get(_EXPECTED_SUBJECT) or subject
-        last = (overlay or {}).get(about) or stream.last_on(about)
+        if overlay and any(matches(about, earlier) for earlier in overlay):
+            # A batch must not depend on itself.
+            raise Refusal(400, 10164, "wrong last sequence")
+        last = stream.last_on(about)
         if last != int(headers[_EXPECTED]):
             raise Refusal(400, 10071, f"wrong last sequence: {last}")
 
-    def _check_limits(self, stream: Stream, data: bytes) -> None:
+    def _check_limits(self, stream: Stream, headers: Headers, data: bytes) -> None:
+        if _ROLLUP in headers and not stream.config.get("allow_rollup_hdrs"):
+            raise Refusal(500, 10111, "rollup not permitted")
         largest = stream.config.get("max_msg_size", -1)
         if 0 <= largest < len(data):
             raise Refusal(400, 10054, "message size exceeds maximum allowed")
@@ -467,7 +481,7 @@ class MemoryBroker:
                     raise Refusal(400, 10201, "atomic publish batch contains duplicate message id")
                 ids.add(message_id)
             self._check_expected(stream, subject, headers, overlay)
-            self._check_limits(stream, data)
+            self._check_limits(stream, headers, data)
             overlay[subject] = stream.last_sequence + 1 + place
         last = 0
         for subject, headers, data in entries:
@@ -493,7 +507,7 @@ class MemoryBroker:
             self._call_at(self._now() + float(ttl.removesuffix("s")), self.remove, stream, sequence)
         self.on_stored(stream, message)
         for consumer in list(stream.consumers.values()):
-            if consumer.reads(subject):
+            if sequence >= consumer.next_sequence and consumer.reads(subject):
                 consumer.num_pending += 1
                 if consumer.requests:
                     self._serve(consumer)
@@ -521,6 +535,10 @@ class MemoryBroker:
 
     def _serve(self, consumer: Consumer) -> None:
         while consumer.requests:
+            if not self._has_interest(consumer.requests[0].inbox):
+                # Its client no longer listens.
+                consumer.requests.popleft().end()
+                continue
             delivery = self._next_delivery(consumer)
             if delivery is None:
                 break
@@ -614,7 +632,7 @@ class MemoryBroker:
             "deliveries": deliveries,
         }
         subject = f"{_ADVISORY}.CONSUMER.MAX_DELIVERIES.{consumer.stream.name}.{consumer.name}"
-        self.publish(subject, None, msgspec.json.encode(advisory), "")
+        self.publish(subject, None, _encode(advisory), "")
 
     def _acknowledge(self, subject: str, data: bytes, reply: str) -> None:
         _, _, stream_name, consumer_name, delivered, stream_sequence, consumer_sequence, *_ = subject.split(
@@ -670,23 +688,30 @@ class MemoryBroker:
     # The management API.
 
     def _call(self, method: str, data: bytes, reply: str, owner: object) -> None:
-        first, second, *rest = method.split(".")
+        found = self._parsed.get(method)
+        if found is None:
+            found = self._parsed[method] = self._parse(method)
+        handler, arguments = found
         request: dict[str, Any] = _decode(data) if data else {}
+        if handler is None:
+            self._pull(*arguments, request, reply, owner)
+            return
+        try:
+            answer = handler(request, *arguments)
+        except Refusal as refusal:
+            answer = {"error": refusal.error}
+        if reply:
+            self._route(reply, reply, None, _encode(answer), "")
+
+    def _parse(self, method: str) -> tuple[Callable[..., dict[str, Any]] | None, list[str]]:
+        """Return the handler of a method, None for a pull request, and its arguments."""
+        first, second, *rest = method.split(".")
         verb = f"{first}.{second}"
         if second == "MSG":
             verb = f"{verb}.{rest.pop(0)}"
         if verb == "CONSUMER.MSG.NEXT":
-            self._pull(rest[0], rest[1], request, reply, owner)
-            return
-        try:
-            handler = self._handlers.get(verb)
-            if handler is None:
-                raise Refusal(404, 10003, f"not supported: {method}")
-            answer = handler(request, *rest)
-        except Refusal as refusal:
-            answer = {"error": refusal.error}
-        if reply:
-            self._answer(reply, answer)
+            return None, rest
+        return self._handlers.get(verb, _refuse), rest
 
     def _update_stream(self, request: dict[str, Any], name: str) -> dict[str, Any]:
         stream = self._stream(name)
@@ -723,7 +748,7 @@ class MemoryBroker:
 
     def _delete_message(self, request: dict[str, Any], name: str) -> dict[str, Any]:
         if not self.remove(self._stream(name), request["seq"]):
-            raise Refusal(400, 10057, "message not found")
+            raise Refusal(500, 10057, "no message found")
         return {"success": True}
 
     def _consumer_info(self, _: dict[str, Any], stream: str, name: str) -> dict[str, Any]:
@@ -737,7 +762,7 @@ class MemoryBroker:
 
     def _advise(self, event: str, advisory: dict[str, Any]) -> None:
         subject = f"{_ADVISORY}.{event}"
-        self._route(subject, subject, None, msgspec.json.encode(advisory), "")
+        self._route(subject, subject, None, _encode(advisory), "")
 
     def _create_stream(self, config: dict[str, Any], name: str) -> dict[str, Any]:
         known = self.streams.get(name)
@@ -760,7 +785,8 @@ class MemoryBroker:
         return known.info()
 
     def _expire_later(self, consumer: Consumer, threshold_s: float) -> None:
-        idle_s = 0.0 if consumer.requests else self._now() - consumer.used_at
+        is_used = any(self._has_interest(request.inbox) for request in consumer.requests)
+        idle_s = 0.0 if is_used else self._now() - consumer.used_at
         if idle_s < threshold_s - 1e-6:
             self._call_at(self._now() + threshold_s - idle_s, self._expire_later, consumer, threshold_s)
         elif consumer.stream.consumers.get(consumer.name) is consumer:
@@ -843,11 +869,15 @@ class MemoryBroker:
             self._route(inbox, inbox, headers, b"", "")
 
     def _answer(self, reply: str, answer: dict[str, Any]) -> None:
-        self._route(reply, reply, None, msgspec.json.encode(answer), "")
+        self._route(reply, reply, None, _encode(answer), "")
 
     def _status(self, inbox: str, status: str, description: str = "") -> None:
         headers = {"Status": status} | ({"Description": description} if description else {})
         self._route(inbox, inbox, headers, b"", "")
+
+
+def _refuse(_: dict[str, Any], *arguments: str) -> dict[str, Any]:
+    raise Refusal(404, 10003, f"not supported: {arguments}")
 
 
 def _description(message: Stored) -> dict[str, Any]:
@@ -864,8 +894,12 @@ def _description(message: Stored) -> dict[str, Any]:
 
 def _time_text(time_ns: int) -> str:
     seconds, rest = divmod(time_ns, _NS)
-    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{whole}.{rest:09d}Z"
+    return f"{_second_text(seconds)}.{rest:09d}Z"
+
+
+@lru_cache(10_000)
+def _second_text(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _block(headers: Iterable[tuple[str, str]]) -> bytes:

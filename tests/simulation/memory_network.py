@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from memory_broker import Headers, MemoryBroker, matches
-from virtual_loop import Process, VirtualLoop, current_process
+from virtual_loop import NO_PROCESS, Process, VirtualHandle, VirtualLoop, current_process
 
 from muster_bus._client import NatsError
 
@@ -95,6 +95,8 @@ class Pipe:
         self._network = network
         self._source = source
         self._target = target
+        self._context = NO_PROCESS if target is None else target.context
+        self._arrived = self._arrive
         self._last_at = 0.0
         self._backlog: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.closed = False
@@ -107,7 +109,7 @@ class Pipe:
         if at < self._last_at:
             at = self._last_at
         self._last_at = at
-        loop.deliver(at, self._target, self._arrive, callback, args)
+        loop.push(VirtualHandle(self._arrived, (callback, args), self._context, self._target, at, True))
 
     def flush(self) -> None:
         """Deliver what waited for the end of a cut."""
@@ -270,6 +272,10 @@ class BusHub:
         for members in groups.values():
             self._send(self._random.choice(members), message)
         return True
+
+    def has_interest(self, inbox: str) -> bool:
+        """Return whether a client listens on an inbox."""
+        return inbox.rpartition(".")[0] in self._families
 
     def route_all(self, inboxes: Sequence[str], headers: Headers) -> None:
         """Deliver the same message to several inboxes of one client, as one message on its way."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 from grpc import aio
@@ -27,6 +27,9 @@ STALE_S = 2.0
 PART_OF_GANG_S = 15.0
 """How long a gang may run in part while nothing is disturbed."""
 _RECOVERY_S = 4.0
+_TAKEOVER_S = 5.0
+"""After an instance of status-tracker is struck, for so long (s) its partitions may have no owner whose records others mirror: its
+lease counts for 3 s, then its partitions are read."""
 _ENDED = f"$KV.{JOBS_BUCKET}.ended."
 """Keys of the records of settled jobs; a live record is also removed when its job is settled."""
 _CAPACITY_REASONS = frozenset({"Preempted", "Reclaimed"})
@@ -150,9 +153,17 @@ class StatusProbe:
         self._truth = truth
         self._report = report
 
-    def instances(self, disturbed_until: dict[str, float]) -> list[Instance]:
-        """Return the instances that must answer correctly now."""
+    def instances(
+        self, disturbed_until: Mapping[str, float], disturbed_at: Mapping[str, float]
+    ) -> list[Instance]:
+        """Return the instances that must answer correctly now.
+
+        ``disturbed_at`` is when each instance was struck last, ``disturbed_until`` when that ended; ``*`` stands for all.
+        """
         now = self._system.loop.elapsed
+        trackers = [one.name for one in self._system.instances if one.service == STATUS_TRACKER]
+        if any(disturbed_at.get(name, -_TAKEOVER_S) > now - _TAKEOVER_S for name in trackers):
+            return []
         return [
             instance
             for instance in self._system.instances

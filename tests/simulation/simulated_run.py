@@ -77,6 +77,7 @@ class SimulatedRun:
         self._gangs = PartialGangs(self.system.machine.ledger, self.truth, self.report)
         self._acknowledged: dict[str, PlannedJob] = {}
         self._disturbed_until: dict[str, float] = {}
+        self._disturbed_at: dict[str, float] = {}
         self._choices = self.system.random("choices")
         self._stub = job_service_pb2_grpc.JobServiceStub(as_channel(self.system.channel(GATEWAY)))
         self._cluster = cluster_service_pb2_grpc.ClusterServiceStub(as_channel(self.system.channel(GATEWAY)))
@@ -189,6 +190,7 @@ class SimulatedRun:
         self._disturbed_until[name] = max(
             self._disturbed_until.get(name, 0.0), self.system.loop.elapsed + fault.seconds
         )
+        self._disturbed_at[name] = self.system.loop.elapsed
         process = instance.process
         if process is None or not process.alive:
             return
@@ -237,7 +239,7 @@ class SimulatedRun:
             self._gangs.check(now, self._acknowledged, disturbed=now < latest + 10.0)
             if now - last_probe >= _PROBE_S:
                 last_probe = now
-                for instance in self._probe.instances(self._disturbed_until):
+                for instance in self._probe.instances(self._disturbed_until, self._disturbed_at):
                     await self._probe.check(instance, self._acknowledged)
 
     def _phase(self, job_id: str) -> str:
@@ -286,7 +288,7 @@ class SimulatedRun:
             if not instance.ready:
                 waiting = instance.context.readiness.waiting_for if instance.context is not None else "start"
                 self.report("not ready", f"{instance.name} waits for {waiting}")
-        trackers = self._probe.instances({})
+        trackers = self._probe.instances({}, {})
         for instance in trackers:
             if not await self._probe.check(instance, self._acknowledged):
                 self.report("unavailable", f"{instance.name} is ready and does not answer")

@@ -73,13 +73,14 @@ class VirtualHandle:
         context: Context,
         process: Process | None,
         when: float,
+        is_message: bool = False,  # noqa: FBT001, FBT002 - passed by position, which is faster
     ) -> None:
         self.callback = callback
         self.args = args
         self.context = context
         self.process = process
         self.at = when
-        self.is_message = False
+        self.is_message = is_message
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -200,11 +201,15 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> VirtualHandle:
         """Call in ``process`` when a message arrives at ``when``."""
         context = NO_PROCESS if process is None else process.context
-        handle = VirtualHandle(callback, args, context, process, when)
-        handle.is_message = True
+        handle = VirtualHandle(callback, args, context, process, when, True)
         self._serial += 1
         heappush(self._timers, (when, self._serial, handle))
         return handle
+
+    def push(self, handle: VirtualHandle) -> None:
+        """Schedule a handle that the caller has constructed."""
+        self._serial += 1
+        heappush(self._timers, (handle.at, self._serial, handle))
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
         """Call whenever ``make_readable`` is called for ``fd``, which is a number of the simulation."""

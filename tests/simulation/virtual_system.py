@@ -16,7 +16,7 @@ from grpc import aio
 from memory_broker import MemoryBroker
 from memory_grpc import Endpoint, GrpcNetwork, MemoryChannel
 from memory_machine import Machine, MemoryRuntime
-from memory_network import BusHub, Network
+from memory_network import BusHub, Network, Pipe
 from virtual_loop import Process, VirtualLoop
 
 import muster_bus.connection
@@ -197,9 +197,10 @@ class Instance:
         system = self._system
         system.calls.serve(endpoint)
 
+        watched = Pipe(system.network, process, None)
+
         def report_health(service: str, serving: bool) -> None:
-            loop = system.loop
-            loop.deliver(loop.now + system.network.delay(), None, endpoint.set_serving, service, serving)
+            watched.send(endpoint.set_serving, service, serving)
 
         readiness = context.readiness
         readiness.listen(lambda ready: report_health("", ready))
@@ -242,6 +243,7 @@ class VirtualSystem:
             call_at=self._call_at,
             route=self.hub.route,
             route_all=self.hub.route_all,
+            has_interest=self.hub.has_interest,
             store_delay=lambda: 0.0002 + store.random() * 0.0015,
         )
         self.machine = Machine(self.loop, self.random("machine"), nodes, report)
