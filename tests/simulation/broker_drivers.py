@@ -211,7 +211,8 @@ class StreamClient:
 
     async def delete(self) -> object:
         """Delete the stream."""
-        return await self.api(f"STREAM.DELETE.{self._name}")
+        answer = await self.api(f"STREAM.DELETE.{self._name}")
+        return answer.get("error"), answer.get("success")
 
     async def state(self) -> object:
         """Return the stream's state."""
@@ -260,6 +261,10 @@ class StreamClient:
     async def send(self, subject: str, data: bytes, headers: Headers) -> None:
         """Send a message without an acknowledgement."""
         await self._driver.send(self._full(subject), data, self._named(headers))
+
+    async def sleep(self, seconds: float) -> None:
+        """Let time pass."""
+        await self._driver.sleep(seconds)
 
     # Consumers.
 

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import os
 from collections.abc import Awaitable, Callable, Iterator
 from typing import Any
 
 import pytest
 from broker_drivers import MemoryDriver, RealDriver, StreamClient
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, Phase, given, settings, strategies as st
 
 from muster_testing.broker import Broker
 from muster_testing.fixtures import shared_broker
@@ -17,6 +18,10 @@ from muster_testing.fixtures import shared_broker
 __all__ = ["shared_broker"]
 
 _NS = 1_000_000_000
+_PAUSE_S = 2.6
+NIGHTLY = os.environ.get("MUSTER_TEST_SIMULATION") == "nightly"
+EXAMPLES = 800 if NIGHTLY else 40
+TIMED_EXAMPLES = 6 if NIGHTLY else 1
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTED_SUBJECT = f"{_EXPECTED}-Subject"
 
@@ -131,12 +136,15 @@ def creating(draw: st.DrawFn, ack_wait_s: float = 60.0) -> Named:
 
 
 @st.composite
-def consuming(draw: st.DrawFn) -> Named:
+def consuming(draw: st.DrawFn, *more: str) -> Named:
     name = draw(consumers)
     which = draw(st.integers(0, 3))
-    match draw(st.sampled_from(("pull", "pull", "pull", "ack", "ack", "nak", "info"))):
+    match draw(st.sampled_from(("pull", "pull", "pull", "ack", "ack", "nak", "info", *more))):
         case "pull":
             return Named(f"pull {name}", lambda client: client.pull(name, which + 1))
+        case "delayed":
+            word = f'-NAK {{"delay": {_NS}}}'.encode()
+            return Named(f"nak {name} {which} in 1 s", lambda client: client.settle(name, which, word))
         case "ack":
             return Named(f"ack {name} {which}", lambda client: client.settle(name, which, b"+ACK"))
         case "nak":
@@ -200,11 +208,75 @@ def comparison(shared_broker: Broker) -> Iterator[Comparison]:
     compared.close()
 
 
-any_operation = st.one_of(publishing(), publishing(), batches(), reading(), removing(), creating(), consuming(), consuming(), consuming())
+any_operation = st.one_of(
+    publishing(),
+    publishing(),
+    batches(),
+    reading(),
+    removing(),
+    creating(),
+    consuming(),
+    consuming(),
+    consuming(),
+)
+unhealthy = [HealthCheck.function_scoped_fixture, HealthCheck.too_slow]
 
 
 @pytest.mark.parametrize("kind", STREAMS)
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@settings(deadline=None, max_examples=EXAMPLES, suppress_health_check=unhealthy)
 @given(operations=st.lists(any_operation, max_size=25))
 def test_it_answers_as_the_real_broker(comparison: Comparison, kind: str, operations: list[Named]):
     comparison.run(STREAMS[kind], operations)
+
+
+@st.composite
+def expiring(draw: st.DrawFn) -> Named:
+    subject = draw(subjects)
+    chosen = {"Nats-TTL": "1s"} | draw(st.sampled_from(({}, {"KV-Operation": "PURGE", "Nats-Rollup": "sub"})))
+    return Named(f"publish {subject} {chosen}", lambda client: client.publish(subject, b"", chosen))
+
+
+timed_operation = st.one_of(
+    publishing(), expiring(), reading(), consuming("delayed"), consuming("delayed"), consuming("delayed")
+)
+
+
+@st.composite
+def timed(draw: st.DrawFn) -> list[Named]:
+    """Operations with two pauses, each longer than everything that ends by time."""
+    pause = Named(f"sleep {_PAUSE_S} s", lambda client: client.sleep(_PAUSE_S))
+    begin = [draw(publishing()), draw(publishing()), draw(creating(ack_wait_s=1.0))]
+    parts = [draw(st.lists(timed_operation, min_size=2, max_size=8)) for _ in range(3)]
+    return [*begin, *parts[0], pause, *parts[1], pause, *parts[2]]
+
+
+@settings(
+    deadline=None, max_examples=TIMED_EXAMPLES, suppress_health_check=unhealthy, phases=[Phase.generate]
+)
+@given(drawn=st.lists(timed(), min_size=20, max_size=20))
+def test_what_ends_by_time_ends_as_in_the_real_broker(comparison: Comparison, drawn: list[list[Named]]):
+    comparison.run_at_once(
+        [(STREAMS["bucket" if place % 2 else "events"], one) for place, one in enumerate(drawn)]
+    )
+
+
+@pytest.mark.parametrize("kind", STREAMS)
+def test_a_deleted_stream_is_created_again_with_later_sequences(comparison: Comparison, kind: str):
+    config = STREAMS[kind]
+    created = {"ack_policy": "explicit", "deliver_policy": "all", "ack_wait": _NS}
+    operations = [
+        Named("publish", lambda client: client.publish("a", b"", {})),
+        Named("consumer", lambda client: client.create_consumer("one", created)),
+        Named("delete", lambda client: client.delete()),
+        Named("delete again", lambda client: client.delete()),
+        Named("missing consumer", lambda client: client.consumer("one")),
+        Named("missing stream", lambda client: client.state()),
+        Named("create", lambda client: client.create({**config, "first_seq": 1000})),
+        Named("empty", lambda client: client.state()),
+        Named("no consumer", lambda client: client.consumer("one")),
+        Named("publish", lambda client: client.publish("a", b"", {})),
+        Named("consumer", lambda client: client.create_consumer("one", created)),
+        Named("pull", lambda client: client.pull("one", 2)),
+        Named("info", lambda client: client.consumer("one")),
+    ]
+    comparison.run(config, operations)

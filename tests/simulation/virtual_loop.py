@@ -213,9 +213,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
         """Call whenever ``make_readable`` is called for ``fd``, which is a number of the simulation."""
-        self._readers[fd] = VirtualHandle(
-            callback, args, contextvars.copy_context(), self.current, self.now
-        )
+        self._readers[fd] = VirtualHandle(callback, args, contextvars.copy_context(), self.current, self.now)
 
     def remove_reader(self, fd: Any) -> bool:
         """Remove the callback of ``fd``."""
