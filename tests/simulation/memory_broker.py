@@ -220,10 +220,12 @@ class Consumer:
         match config.get("deliver_policy", "all"):
             case "by_start_sequence":
                 self.next_sequence = max(config["opt_start_seq"], stream.first_sequence)
-            case "last_per_subject":
+            case "last_per_subject" if stream.config.get("max_msgs_per_subject") != 1:
                 last = [at[-1] for subject, at in stream.by_subject.items() if self.reads(subject)]
                 self.snapshot = deque(sorted(last))
-                self.next_sequence = stream.last_sequence + 1 if last else max(stream.last_sequence, 1)
+                self.next_sequence = (
+                    stream.last_sequence + 1 if last else max(stream.last_sequence, stream.first_sequence)
+                )
             case "new":
                 self.next_sequence = stream.last_sequence + 1
             case _:
