@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import random
 from collections.abc import Callable, Mapping
 from typing import Any
 
@@ -20,7 +21,7 @@ from muster_runtimes.process import ProcessRuntime
 from muster_scheduler.adapters import FencedDecisionLog
 from muster_scheduler.term import LeaderTerm
 
-_COMMAND_DELAY_S = 20.0
+_COMMAND_DELAY_S = 5.0
 
 
 def blind_takeover() -> None:
@@ -90,12 +91,16 @@ def missed_deletion() -> None:
 
 
 def reordered_commands() -> None:
-    """The gateway acknowledges a command before it is stored, so that a later one may be stored first."""
+    """The gateway acknowledges commands and stores them later, not in the order of their acknowledgement."""
     original = BusSubmissions.command
     kept: set[asyncio.Task[int]] = set()
 
+    async def store_later(self: BusSubmissions, commands: Mapping[str, CommandRequested]) -> int:
+        await asyncio.sleep(random.uniform(0.0, _COMMAND_DELAY_S))
+        return await original(self, commands)
+
     async def command(self: BusSubmissions, commands: Mapping[str, CommandRequested]) -> int:
-        storing = asyncio.create_task(original(self, commands))
+        storing = asyncio.create_task(store_later(self, commands))
         kept.add(storing)
         storing.add_done_callback(kept.discard)
         return 0

@@ -750,7 +750,7 @@ class MemoryBroker:
 
     def _delete_message(self, request: dict[str, Any], name: str) -> dict[str, Any]:
         if not self.remove(self._stream(name), request["seq"]):
-            raise Refusal(500, 10057, "no message found")
+            raise Refusal(400, 10043, "message not found")
         return {"success": True}
 
     def _consumer_info(self, _: dict[str, Any], stream: str, name: str) -> dict[str, Any]:

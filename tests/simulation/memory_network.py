@@ -106,8 +106,7 @@ class Pipe:
         network = self._network
         loop = network.loop
         at = loop.now + network.delay()
-        if at < self._last_at:
-            at = self._last_at
+        at = max(at, self._last_at)
         self._last_at = at
         loop.push(VirtualHandle(self._arrived, (callback, args), self._context, self._target, at, True))
 

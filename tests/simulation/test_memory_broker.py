@@ -20,7 +20,7 @@ __all__ = ["shared_broker"]
 _NS = 1_000_000_000
 _PAUSE_S = 2.6
 NIGHTLY = os.environ.get("MUSTER_TEST_SIMULATION") == "nightly"
-EXAMPLES = 800 if NIGHTLY else 40
+EXAMPLES = 500 if NIGHTLY else 40
 TIMED_EXAMPLES = 6 if NIGHTLY else 1
 _EXPECTED = "Nats-Expected-Last-Subject-Sequence"
 _EXPECTED_SUBJECT = f"{_EXPECTED}-Subject"

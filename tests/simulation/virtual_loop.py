@@ -73,7 +73,7 @@ class VirtualHandle:
         context: Context,
         process: Process | None,
         when: float,
-        is_message: bool = False,  # noqa: FBT001, FBT002 - passed by position, which is faster
+        is_message: bool = False,
     ) -> None:
         self.callback = callback
         self.args = args
