@@ -6,7 +6,7 @@ import asyncio
 import heapq
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, Protocol, Self
+from typing import Any, Protocol, Self, cast
 
 import msgspec
 from memory_broker import Headers, MemoryBroker
@@ -217,7 +217,7 @@ class StreamClient:
     async def state(self) -> object:
         """Return the stream's state."""
         answer = await self.api(f"STREAM.INFO.{self._name}", {"subjects_filter": ">"})
-        subjects = answer.get("state", {}).get("subjects") or {}
+        subjects = cast("dict[str, int]", answer.get("state", {}).get("subjects") or {})
         return (
             answer.get("error"),
             _state(answer),

@@ -21,7 +21,7 @@ from muster_runtimes.process import ProcessRuntime
 from muster_scheduler.adapters import FencedDecisionLog
 from muster_scheduler.term import LeaderTerm
 
-_COMMAND_DELAY_S = 5.0
+_COMMAND_DELAY_S = 12.0
 
 
 def blind_takeover() -> None:
@@ -36,13 +36,27 @@ def blind_takeover() -> None:
 
 def stale_owner() -> None:
     """An instance that could not renew its membership in time keeps its partitions, with the records of the past."""
-    _replace(Membership, "is_current", property(lambda _: True))
-    _replace(Membership, "_has_lapsed", property(lambda _: False, lambda _, __: None))
+
+    def always(_: Membership) -> bool:
+        return True
+
+    def never(_: Membership) -> bool:
+        return False
+
+    def ignore(_: Membership, __: bool) -> None:
+        return
+
+    _replace(Membership, "is_current", property(always))
+    _replace(Membership, "_has_lapsed", property(never, ignore))
 
 
 def standby_asked() -> None:
     """The gateway asks one instance of scheduler for ever, even if that does not lead."""
-    _replace(muster_service.grpc_client, "_service_config", lambda *_: "{}")
+
+    def nothing(*_: object) -> str:
+        return "{}"
+
+    _replace(muster_service.grpc_client, "_service_config", nothing)
 
 
 def double_placement() -> None:

@@ -696,7 +696,8 @@ class MemoryBroker:
         handler, arguments = found
         request: dict[str, Any] = _decode(data) if data else {}
         if handler is None:
-            self._pull(*arguments, request, reply, owner)
+            stream, consumer = arguments
+            self._pull(stream, consumer, request, reply, owner)
             return
         try:
             answer = handler(request, *arguments)

@@ -91,13 +91,15 @@ def batches(draw: st.DrawFn) -> Named:
 
 @st.composite
 def reading(draw: st.DrawFn) -> Named:
-    request: dict[str, Any] = draw(
-        st.one_of(
-            st.builds(lambda one: {"last_by_subj": one}, filters),
-            st.builds(lambda one, at: {"next_by_subj": one, "seq": at}, filters, st.integers(1, 12)),
-            st.builds(lambda at: {"seq": at}, st.integers(1, 12)),
-        )
-    )
+    sequence = draw(st.integers(1, 12))
+    request: dict[str, Any] = {"seq": sequence}
+    match draw(st.sampled_from(("last", "next", "at"))):
+        case "last":
+            request = {"last_by_subj": draw(filters)}
+        case "next":
+            request["next_by_subj"] = draw(filters)
+        case _:
+            pass
     return Named(f"get {request}", lambda client: client.message(request))
 
 

@@ -10,7 +10,7 @@ import sys
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from random import Random
 from types import ModuleType
-from typing import Any, cast
+from typing import Any
 
 from grpc import aio
 from memory_broker import MemoryBroker
@@ -106,10 +106,11 @@ class _NoMetric:
 class _NoMetrics(Metrics):
     """Metrics that cost nothing."""
 
-    _metric = cast("Any", lambda _self, _kind, _name, _make: _NO_METRIC)  # pyright: ignore[reportIncompatibleMethodOverride]
-
     def __init__(self) -> None:
         super().__init__(process=False)
+
+    def _metric(self, kind: object, name: str, make: object) -> Any:
+        return _NO_METRIC
 
 
 _NO_METRIC = _NoMetric()
