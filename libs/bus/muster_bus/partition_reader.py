@@ -149,6 +149,7 @@ class PartitionReader:
         self._acknowledge_at = 0.0
         self._began_at = 0.0
         self._check_at = 0.0
+        self._compared = 0
         self._gapless = False
         self._stopping = False
 
@@ -329,8 +330,13 @@ class PartitionReader:
         is_new = now < self._began_at + _NEW_OWNER_S
         self._check_at = now + (_CHECK_EVERY_S if is_new else _CHECK_LATER_EVERY_S)
         try:
+            end = await self._bus.last_sequence(self._stream)
+            if end <= max(self._position, self._compared):
+                return
             unread = await next_unread(self._bus, self._stream, self._filters, self._position)
-            if unread is not None and not await subscription.has_any(within_s=_POLL_S):
+            if unread is None:
+                self._compared = end
+            elif not await subscription.has_any(within_s=_POLL_S):
                 log.info("%s: %d is not delivered, and read from the stream", self._durable, unread)
                 await self._read(await self._bus.last_sequence(self._stream), live=True)
         except BusUnavailable as error:

@@ -1,4 +1,5 @@
 import asyncio
+import json
 import time
 
 import pytest
@@ -110,6 +111,23 @@ async def test_five_thousand_records_are_listed_at_once(records: KeyValueStore) 
     assert len({entry.key for entry in entries}) == len(entries) == 5000
     assert [entry.revision for entry in entries] == sorted(entry.revision for entry in entries)
     assert time.monotonic() - began < 5
+
+
+async def test_a_short_listing_requests_no_more_than_there_is(
+    shared_bus: Bus, records: KeyValueStore, fresh: str
+) -> None:
+    for key in ("a", "b", "c"):
+        await records.put(key, b"1")
+
+    async with shared_bus.listen(f"$JS.API.CONSUMER.MSG.NEXT.KV_{fresh}.>") as requests:
+        entries = await records.entries()
+        await records.put("d", b"1")
+        first = await anext(requests)
+        assert len(await records.entries()) == 4
+        second = await anext(requests)
+
+    assert len(entries) == 3
+    assert [json.loads(one.data)["batch"] for one in (first, second)] == [3, 4]
 
 
 async def test_no_key_is_missing_from_a_listing_while_values_are_replaced(records: KeyValueStore) -> None:
