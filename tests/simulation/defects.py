@@ -11,9 +11,11 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 import muster_bus.key_value
+import muster_scheduler.service
 import muster_service.grpc_client
 from muster_bus import Fence
 from muster_bus.membership import Membership
+from muster_bus.partition_reader import PartitionReader
 from muster_core.events import CommandRequested
 from muster_gateway.bus import BusSubmissions
 from muster_pod_launcher.work_queue import JobWorkQueue
@@ -72,15 +74,23 @@ def double_placement() -> None:
     _replace(LeaderTerm, "__init__", initialise)
 
 
-def stale_fence() -> None:
-    """A leader does not make its decisions conditional on its epoch."""
+def stale_leader() -> None:
+    """A new leader decides before it has read what its predecessor decided, and without the fence of its epoch."""
     original: Callable[..., None] = FencedDecisionLog.__init__
 
     def initialise(self: FencedDecisionLog, *, bus: Any, fence: Fence, pool: str) -> None:
         original(self, bus=bus, fence=fence, pool=pool)
         self._fence = None  # type: ignore[assignment] # pyright: ignore
 
+    async def read_nothing(self: PartitionReader) -> None:
+        self.caught_up.set()
+        self._advance(await self._bus.last_sequence(self._stream))  # pyright: ignore[reportPrivateUsage]
+
+    class StaleReader(PartitionReader):
+        _catch_up = read_nothing
+
     _replace(FencedDecisionLog, "__init__", initialise)
+    _replace(muster_scheduler.service, "PartitionReader", StaleReader)
 
 
 def lost_wake_up() -> None:
@@ -129,7 +139,7 @@ DEFECTS: Mapping[str, Callable[[], None]] = {
         stale_owner,
         standby_asked,
         double_placement,
-        stale_fence,
+        stale_leader,
         lost_wake_up,
         missed_deletion,
         reordered_commands,
