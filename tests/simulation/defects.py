@@ -17,11 +17,12 @@ from muster_bus import Fence
 from muster_bus.membership import Membership
 from muster_bus.partition_reader import PartitionReader
 from muster_core.events import CommandRequested
+from muster_core.models import JobRecord, ReplicaRecord, ReplicaState
+from muster_core.scheduling.state import allocations
 from muster_gateway.bus import BusSubmissions
 from muster_pod_launcher.work_queue import JobWorkQueue
 from muster_runtimes.process import ProcessRuntime
 from muster_scheduler.adapters import FencedDecisionLog
-from muster_scheduler.term import LeaderTerm
 
 _COMMAND_DELAY_S = 12.0
 
@@ -62,16 +63,13 @@ def standby_asked() -> None:
 
 
 def double_placement() -> None:
-    """The leader runs the next cycle before it has read its own decisions."""
-    original: Callable[..., None] = LeaderTerm.__init__
+    """The scheduler gives away what a replica holds that does not run yet."""
+    original = allocations.holds_allocation
 
-    async def do_not_wait(_: int) -> None:
-        return
+    def holds(record: JobRecord, replica: ReplicaRecord) -> bool:
+        return original(record, replica) and replica.state is ReplicaState.RUNNING
 
-    def initialise(self: LeaderTerm, **arguments: Any) -> None:
-        original(self, **{**arguments, "wait_applied": do_not_wait})
-
-    _replace(LeaderTerm, "__init__", initialise)
+    _replace(allocations, "holds_allocation", holds)
 
 
 def stale_leader() -> None:

@@ -23,7 +23,7 @@ FOUND_BY = {
     "blind-takeover": 47,
     "stale-owner": 8,
     "standby-asked": 6,
-    "double-placement": 142,
+    "double-placement": 12,
     "stale-leader": 104,
     "lost-wake-up": 1,
     "missed-deletion": 1,
