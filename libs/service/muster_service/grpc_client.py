@@ -59,13 +59,15 @@ CHANNEL_OPTIONS: list[tuple[str, int | str]] = [
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+M = TypeVar("M")
+M_co = TypeVar("M_co", covariant=True)
 Requests = AsyncIterable[Q] | Iterable[Q]
 
 
-class StreamingCall(Protocol):
+class StreamingCall(Protocol[M_co]):
     """A call with a stream of answers."""
 
-    def __aiter__(self) -> AsyncIterator[object]:
+    def __aiter__(self) -> AsyncIterator[M_co]:
         """Iterate over the answers."""
         ...
 
@@ -74,22 +76,53 @@ class StreamingCall(Protocol):
         ...
 
 
-C = TypeVar("C", bound=StreamingCall)
+class Messages(AsyncIterator[M]):
+    """The messages of a gRPC stream; a cancellation ends the waiting for the next one, but not the read.
+
+    gRPC never frees the buffers of a read whose task is cancelled: up to 64 KiB each. A read that goes on ends with its call.
+    """
+
+    def __init__(self, stream: AsyncIterable[M]) -> None:
+        self._stream = aiter(stream)
+        self._read: asyncio.Task[M] | None = None
+
+    async def __anext__(self) -> M:
+        """Return the next message."""
+        self._read = asyncio.create_task(_next_of(self._stream))
+        self._read.add_done_callback(_retrieve)
+        return await asyncio.shield(self._read)
+
+    async def read_ended(self) -> None:
+        """Wait for the read that is under way, if any: the call must have ended or been cancelled."""
+        if self._read is not None:
+            await asyncio.wait([self._read])
+
+
+async def _next_of(stream: AsyncIterator[M]) -> M:
+    return await anext(stream)
+
+
+def _retrieve(read: asyncio.Task[M]) -> None:
+    """Mark the exception of a read that is not waited for as seen."""
+    if not read.cancelled():
+        read.exception()
 
 
 @asynccontextmanager
-async def until_left(call: C) -> AsyncGenerator[C]:
-    """End ``call`` with the block, however that ends.
+async def until_left(call: StreamingCall[M]) -> AsyncGenerator[Messages[M]]:
+    """Give the answers of ``call``, and end it with the block, however that ends.
 
     A call that is merely dropped runs on until the garbage collector finds it: it is part of a reference cycle with the
     iterator of its answers, which is broken here, too.
     """
+    answers = Messages(call)
     try:
-        yield call
+        yield answers
     finally:
         call.cancel()
+        await answers.read_ended()
         with suppress(asyncio.CancelledError, aio.AioRpcError):
-            async for _ in call:
+            async for _ in answers:
                 pass
 
 

@@ -198,8 +198,9 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         """Forward the watch of status-tracker."""
         query = queries_pb2.WatchRecordRequest(job=request.job, after_revision=request.after_revision)
         try:
-            async with until_left(self._records.WatchRecord(query)) as answers:
-                await forward_initial_metadata(answers, context)
+            call = self._records.WatchRecord(query)
+            async with until_left(call) as answers:
+                await forward_initial_metadata(call, context)
                 async for answer in answers:
                     yield pb.WatchJobResponse(
                         type=answer.type,
@@ -217,8 +218,9 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
             namespace=request.namespace, after_revision=request.after_revision
         )
         try:
-            async with until_left(self._records.WatchRecords(query)) as answers:
-                await forward_initial_metadata(answers, context)
+            call = self._records.WatchRecords(query)
+            async with until_left(call) as answers:
+                await forward_initial_metadata(call, context)
                 async for answer in answers:
                     yield pb.WatchJobsResponse(
                         type=answer.type,

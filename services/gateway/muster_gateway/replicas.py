@@ -23,7 +23,7 @@ from muster_rpc.calls import ServerContext
 from muster_rpc.convert import job_from_proto, phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
 from muster_rpc.v1 import job_pb2, job_service_pb2 as pb
-from muster_service.grpc_client import until_left
+from muster_service.grpc_client import Messages, until_left
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
@@ -63,6 +63,7 @@ class ReplicaStreams:
 
     async def execute(self, requests: AsyncIterator[pb.ExecJobRequest], context: ServerContext) -> None:
         """Run a command in a replica; forward its input and output."""
+        requests = Messages(requests)
         first = await anext(requests, None)
         if first is None or not first.HasField("start") or not first.start.command.args:
             await context.abort(
@@ -99,6 +100,7 @@ class ReplicaStreams:
 
     async def forward(self, requests: AsyncIterator[pb.ForwardPortRequest], context: ServerContext) -> None:
         """Connect the client to a port of a replica."""
+        requests = Messages(requests)
         first = await anext(requests, None)
         if first is None or not first.HasField("start"):
             await context.abort(

@@ -28,6 +28,7 @@ from muster_runtimes import (
     ReplicaUnreachable,
     TerminalSize,
 )
+from muster_service.grpc_client import Messages
 
 RequestT = TypeVar("RequestT", pb.ExecReplicaRequest, pb.ConnectReplicaRequest)
 
@@ -70,7 +71,8 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
         self, request_iterator: AsyncIterator[pb.ExecReplicaRequest], context: ServerContext
     ) -> None:
         """Run a command, until it or the call ends."""
-        start = (await _first(request_iterator, context)).start
+        requests = Messages(request_iterator)
+        start = (await _first(requests, context)).start
         replica = _replica_id(start.job_id, start.replica)
         try:
             async with (
@@ -78,7 +80,7 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
                 self._runtime.access.execute(replica, _command(start.command)) as execution,
             ):
                 await context.write(pb.ExecReplicaResponse(started=public.ExecStarted(replica=start.replica)))
-                async with _in_background(_forward_input(execution, request_iterator)):
+                async with _in_background(_forward_input(execution, requests)):
                     await _write_output(execution, context)
         except ReplicaUnreachable as error:
             await _abort(error, context)
@@ -87,7 +89,8 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
         self, request_iterator: AsyncIterator[pb.ConnectReplicaRequest], context: ServerContext
     ) -> None:
         """Copy both directions of a connection, until both are closed."""
-        start = (await _first(request_iterator, context)).start
+        requests = Messages(request_iterator)
+        start = (await _first(requests, context)).start
         is_open = False
         try:
             async with (
@@ -99,7 +102,7 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
                 opened = public.ForwardPortOpened(replica=start.replica, port=start.port)
                 await context.write(pb.ConnectReplicaResponse(opened=opened))
                 is_open = True
-                await _copy_both_ways(connection, request_iterator, context)
+                await _copy_both_ways(connection, requests, context)
         except ReplicaUnreachable as error:
             if not is_open:
                 await _abort(error, context)
