@@ -30,6 +30,12 @@ async def abort_as(error: aio.AioRpcError, context: ServerContext, service: str)
     raise AssertionError("abort returned")
 
 
+async def abort_full(shortage: str, context: ServerContext) -> NoReturn:
+    """Abort a call that would store something with what the broker is short of."""
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the bus stores nothing more: {shortage}")
+    raise AssertionError("abort returned")
+
+
 async def forward_initial_metadata(stream: aio.Call, context: ServerContext) -> None:
     """Send initial metadata to the client as soon as the stream behind the gateway has sent its own."""
     if has_begun(await stream.initial_metadata()):

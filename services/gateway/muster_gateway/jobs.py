@@ -18,6 +18,7 @@ from muster_core.models import TERMINAL_PHASES
 from muster_gateway.calls import (
     ALL_NAMESPACES,
     abort_as,
+    abort_full,
     caller_of,
     check_page_size,
     check_request_id,
@@ -104,9 +105,12 @@ class Jobs:
         attributed = {job_id: msgspec.structs.replace(command, by=by) for job_id, command in commands.items()}
         try:
             return await self._submissions.command(attributed)
-        except BusUnavailable:
+        except StreamFull as error:
+            await abort_full(error.description, context)
+        except BusUnavailable as error:
             await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "the bus did not acknowledge; try again with the same request id"
+                grpc.StatusCode.UNAVAILABLE,
+                f"the bus did not acknowledge; try again with the same request id: {error}",
             )
 
 
@@ -137,13 +141,12 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         try:
             return await self._submitter.submit(request, context)
         except StreamFull as error:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the bus takes no more jobs: {error.description}"
-            )
-        except BusUnavailable:
+            await abort_full(error.description, context)
+        except BusUnavailable as error:
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,
-                "the bus did not acknowledge, so the job may or may not be submitted: try again with the same request id",
+                "the bus did not acknowledge, so the job may or may not be submitted: try again with the same request id"
+                f": {error}",
             )
         except aio.AioRpcError as error:
             await abort_as(error, context, "spec-validator")

@@ -18,7 +18,7 @@ from muster_bus import (
     PartitionOwner,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
@@ -29,11 +29,19 @@ from muster_events.catalogue import (
     POD_LAUNCHER,
     STATUS_TRACKER,
     partition_reader,
+    probes_of,
     reader_of,
 )
 from muster_events.codec import job_message
 from muster_events.history import ended_record
-from muster_events.subjects import ENDED_RECORDS, PARTITIONS, job_id_in_key, partition_of, partition_records
+from muster_events.subjects import (
+    ENDED_RECORDS,
+    PARTITIONS,
+    UNSTORED,
+    job_id_in_key,
+    partition_of,
+    partition_records,
+)
 from muster_events.view import JobsView
 from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.observers import ReplicaMetrics, ReplicaSpanRecorder, register_replica_gauge
@@ -283,6 +291,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     runtime = await make_runtime(settings, ctx)
     register_replica_gauge(runtime, ctx.metrics)
     bus = await connect_bus(settings, ctx)
+    probe_writes(bus, ctx, settings, subjects=probes_of(POD_LAUNCHER), hint=UNSTORED)
     keep_catalogue(
         bus,
         ctx,

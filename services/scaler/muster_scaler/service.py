@@ -19,7 +19,7 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.autoscaling import LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
@@ -33,13 +33,14 @@ from muster_events.catalogue import (
     RECORD_WRITERS,
     SCALER,
     pool_reader,
+    probes_of,
     reader_of,
 )
 from muster_events.codec import UnreadableEvent, job_message, read_pool_event
 from muster_events.history import ended_builds, successful_runs
 from muster_events.queues import decode_queues
 from muster_events.recent import recent_events
-from muster_events.subjects import LIVE_RECORDS, leader_subject
+from muster_events.subjects import LIVE_RECORDS, UNSTORED, leader_subject
 from muster_events.view import restore, stamp
 from muster_scaler.handlers import PlanningLoop
 from muster_scaler.settings import ScalerSettings
@@ -217,6 +218,7 @@ async def _learn_runtimes(records: KeyValueStore, pool: LazyPoolState) -> None:
 async def build(settings: ScalerSettings, ctx: Context) -> None:
     """Construct the service and add its leadership to ``ctx``."""
     bus = await connect_bus(settings, ctx)
+    probe_writes(bus, ctx, settings, subjects=probes_of(SCALER), hint=UNSTORED)
     keep_catalogue(
         bus, ctx, streams=[JOBS_STREAM, NODES_STREAM], buckets=[LEASES_BUCKET], restart_after=[JOBS_STREAM]
     )

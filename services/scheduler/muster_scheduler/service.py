@@ -19,7 +19,7 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobResized, NodeChanged
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
@@ -32,13 +32,14 @@ from muster_events.catalogue import (
     RECORD_WRITERS,
     SCHEDULER,
     pool_reader,
+    probes_of,
     reader_of,
 )
 from muster_events.codec import UnreadableEvent, read_pool_event
 from muster_events.history import ended_builds, successful_runs
 from muster_events.queues import NO_QUEUES
 from muster_events.recent import recent_events
-from muster_events.subjects import LIVE_RECORDS, leader_subject
+from muster_events.subjects import LIVE_RECORDS, UNSTORED, leader_subject
 from muster_events.view import restore, stamp
 from muster_rpc.calls import LEADER_QUERIES
 from muster_rpc.internal.v1 import queries_pb2_grpc
@@ -193,6 +194,7 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
     # Callers go to the leader.
     ctx.set_serving(LEADER_QUERIES, False)
     bus = await connect_bus(settings, ctx)
+    probe_writes(bus, ctx, settings, subjects=probes_of(SCHEDULER), hint=UNSTORED)
     keep_catalogue(
         bus,
         ctx,

@@ -21,7 +21,7 @@ from muster_bus import (
 )
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.partition_reader import acknowledged
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
@@ -35,6 +35,7 @@ from muster_events.catalogue import (
     WEBHOOKS_BUCKET,
     consumers_of,
     partition_reader,
+    probes_of,
     reader_of,
 )
 from muster_events.codec import decode_record, encode_record, job_message
@@ -43,6 +44,7 @@ from muster_events.subjects import (
     ENDED_RECORDS,
     LIVE_RECORDS,
     PARTITIONS,
+    UNSTORED,
     BadToken,
     ended_record_key,
     job_events_of,
@@ -337,6 +339,7 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     bus = await connect_bus(settings, ctx)
+    probe_writes(bus, ctx, settings, subjects=probes_of(STATUS_TRACKER), hint=UNSTORED)
     retention = Retention(ttl_s=settings.retention_seconds, most=settings.retained_jobs)
     cache = RecordCache(ended=EndedJobs(retention))
     register_phase_gauge(cache, ctx.metrics)
