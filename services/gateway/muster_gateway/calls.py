@@ -9,6 +9,7 @@ import grpc
 from grpc import aio
 
 from muster_core.models import Problem
+from muster_core.text import one_line
 from muster_rpc.calls import OPEN, ServerContext, has_begun
 
 MAX_DOCUMENT_BYTES = 512 * 1024
@@ -83,5 +84,5 @@ def caller_of(context: ServerContext) -> str:
     """Return the user name that the client sends. It is not authenticated, and only used for the history."""
     for key, value in context.invocation_metadata() or ():
         if key == "muster-user" and isinstance(value, str):
-            return value[:128]
+            return one_line(value, longest=128)
     return ""

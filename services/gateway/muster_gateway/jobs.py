@@ -15,6 +15,7 @@ from muster_bus import BusUnavailable, StreamFull
 from muster_core.events import Command, CommandRequested
 from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import TERMINAL_PHASES
+from muster_core.text import one_line
 from muster_gateway.calls import (
     ALL_NAMESPACES,
     abort_as,
@@ -35,6 +36,7 @@ from muster_service.grpc_client import until_left
 
 _COMMAND_WORDS = {Command.CANCEL: "cancelled", Command.DELETE: "deleted"}
 _MAX_BUILD_USERS = 1000
+_LONGEST_MESSAGE = 512
 
 
 class Jobs:
@@ -235,7 +237,9 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         """Record the command, for the job's build as well if no other job needs it."""
         job = await self._jobs.get_live(request.job, context)
         command = CommandRequested(
-            command=Command.CANCEL, request_id=request.request_id, message=request.message[:512]
+            command=Command.CANCEL,
+            request_id=request.request_id,
+            message=one_line(request.message, longest=_LONGEST_MESSAGE),
         )
         return pb.CancelJobResponse(job_id=job.job_id, revision=await self._jobs.end(job, command, context))
 

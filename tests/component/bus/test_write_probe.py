@@ -1,7 +1,7 @@
 """The probe: whether the broker stores messages, on a disk that is full and freed again."""
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
@@ -33,7 +33,9 @@ async def broker(disk: SmallFilesystem) -> AsyncIterator[Broker]:
 
 
 @asynccontextmanager
-async def probing(broker: Broker, *names: str, folder: Path | None = None) -> AsyncIterator[list[WriteProbe]]:
+async def probing(
+    broker: Broker, *names: str, folder: Path | None = None
+) -> AsyncGenerator[list[WriteProbe]]:
     """Run probes, each with a connection of its own."""
     async with AsyncExitStack() as stack:
         probes: list[WriteProbe] = []
