@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import os
+import signal
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,7 +20,6 @@ from muster_bus import Bus, BusSettings, BusUnavailable, Outgoing
 from muster_events.catalogue import JOBS_STREAM
 from muster_events.subjects import job_id_of, job_subject
 from muster_local import LocalSystem
-from muster_local.programs import BROKER
 from muster_rpc.v1 import job_pb2
 from muster_testing.small_filesystem import SmallFilesystem
 
@@ -38,6 +41,12 @@ async def readiness(address: str) -> str:
     answer = (await asyncio.wait_for(reader.read(), 5)).decode()
     writer.close()
     return answer.partition("\r\n\r\n")[2].strip()
+
+
+def broker_of(system: LocalSystem) -> int:
+    pid = json.loads(system.directory.endpoints.read_text())["broker_pid"]
+    assert isinstance(pid, int)
+    return pid
 
 
 async def until_all_say(system: LocalSystem, words: str, *, within_s: float) -> None:
@@ -74,7 +83,7 @@ async def test_a_full_disk_is_reported_to_clients_and_the_broker_stores_again_on
         bus = await Bus.connect(BusSettings(url=system.bus_url, request_timeout_s=1.0), name="test")
         long = await start(muster, job("long"))
         sequence = await bus.last_sequence(JOBS_STREAM)
-        broker = system.directory.endpoints.read_text()
+        broker = broker_of(system)
 
         disk.fill()
         await store_too_much(bus)
@@ -87,9 +96,26 @@ async def test_a_full_disk_is_reported_to_clients_and_the_broker_stores_again_on
         later = await submit(muster, job("later", "true"))
         await wait_for_phase(muster, later, job_pb2.PHASE_SUCCEEDED)
 
-        assert system.directory.endpoints.read_text() != broker, f"{BROKER} was not restarted"
+        assert broker_of(system) != broker
         assert await bus.last_sequence(JOBS_STREAM) > sequence
         assert (await muster.get(long)).status.attempt == 1
         await muster.cancel(long)
         await muster.wait(long)
         await bus.close()
+
+
+@pytest.mark.parametrize("seconds", [8, 20])
+async def test_no_service_is_ready_while_the_broker_does_not_answer(launch: Launcher, seconds: float) -> None:
+    async with launch() as system:
+        await until_all_say(system, "ready", within_s=NOTICED_S)
+        broker = broker_of(system)
+        os.kill(broker, signal.SIGSTOP)
+        try:
+            began = time.monotonic()
+            await until_all_say(system, "waiting for", within_s=NOTICED_S)
+            await asyncio.sleep(max(0.0, began + seconds - time.monotonic()))
+        finally:
+            os.kill(broker, signal.SIGCONT)
+        await until_all_say(system, "ready", within_s=RECOVERY_S)
+        # It is not restarted for that.
+        assert broker_of(system) == broker

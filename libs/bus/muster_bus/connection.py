@@ -130,7 +130,7 @@ class Bus:
         return lambda: self._on_reconnect.remove(callback)
 
     def on_unstored(self, callback: Callable[[], None]) -> Callable[[], None]:
-        """Call ``callback`` when the broker, although connected, has not stored a message; returns a function that removes it."""
+        """Call ``callback`` when a message was not stored, or the connection was lost; returns a function that removes it."""
         self._on_unstored.append(callback)
         return lambda: self._on_unstored.remove(callback)
 
@@ -140,10 +140,13 @@ class Bus:
         try:
             yield
         except (BusUnavailable, StreamFull) as error:
-            if self.connected and not isinstance(error, BusMissing):
-                for callback in list(self._on_unstored):
-                    callback()
+            if not isinstance(error, BusMissing):
+                self._report_unstored()
             raise
+
+    def _report_unstored(self) -> None:
+        for callback in list(self._on_unstored):
+            callback()
 
     async def close(self) -> None:
         """Flush and disconnect."""
@@ -308,6 +311,7 @@ class Bus:
         self._requests.fail_all("the connection was lost")
         if not self._closing:
             log.warning("disconnected from the broker")
+            self._report_unstored()
 
     async def _on_reconnected(self) -> None:
         self._generation += 1

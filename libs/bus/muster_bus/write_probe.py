@@ -63,7 +63,7 @@ class WriteProbe:
 
     @property
     def unstored(self) -> Sequence[str]:
-        """The streams that did not acknowledge the last probe, although the broker is connected and has space."""
+        """The streams that did not acknowledge the last probe, although the broker answers queries about them and has space."""
         return self._unstored
 
     def shortage(self) -> str | None:
@@ -104,9 +104,15 @@ class WriteProbe:
             return None
         if not self.bus.connected:
             return "there is no connection to the broker"
-        # A stream that does not exist is created again elsewhere.
-        self._unstored = [name for name, error in failed.items() if not isinstance(error, BusMissing)]
         reasons = "; ".join(f"stream {name}: {error}" for name, error in failed.items())
+        try:
+            await asyncio.gather(*(self.bus.last_sequence(name) for name in failed))
+        except BusMissing:
+            # It is created again elsewhere.
+            return reasons
+        except BusError:
+            return "the broker does not answer"
+        self._unstored = list(failed)
         return f"the broker does not acknowledge messages ({reasons})"
 
     async def _write(self, subject: str) -> BusError | None:
@@ -124,6 +130,8 @@ class WriteProbe:
 
     async def _send_hint(self) -> None:
         self._woken.set()
+        if not self.bus.connected:
+            return
         try:
             await self.bus.send(self._hint, b"")
         except BusUnavailable as error:

@@ -65,6 +65,7 @@ _REPORTING_PARTITION = 0
 _LOOKUPS = 32
 _RETRY_S = 0.5
 _LAPSED_POLL_S = 0.25
+_READINESS_S = 0.5
 
 
 class BusEvents:
@@ -119,6 +120,7 @@ class Launcher:
             batch_us=int(batch_s * _US),
         )
         self._work_queue = JobWorkQueue(self._process)
+        self._has_begun = False
         self._partitions = PartitionOwner(self._follow, on_complete=self._set_ready)
         self.own = self._partitions.own
         """Sets the owned partitions."""
@@ -138,13 +140,23 @@ class Launcher:
                     )
                     tasks.create_task(reports.run(self._partitions))
                 tasks.create_task(self._partitions.run())
+                tasks.create_task(self._refresh_readiness())
         finally:
             await self._work_queue.close()
 
     def _set_ready(self, owned: frozenset[int]) -> None:
+        self._has_begun = True
         self._ctx.set_ready("records", True)
         if _REPORTING_PARTITION not in owned:
             self._ctx.set_ready("nodes", True)
+
+    async def _refresh_readiness(self) -> None:
+        """Follow the membership, which lapses without an event, and the partitions that are lost and taken."""
+        while True:
+            await asyncio.sleep(_READINESS_S)
+            if self._has_begun:
+                can_work = self._membership.is_current and self._partitions.is_complete
+                self._ctx.set_ready("records", can_work)
 
     async def _process(self, job_id: str) -> None:
         if partition_of(job_id) not in self._partitions:

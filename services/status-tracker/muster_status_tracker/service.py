@@ -68,6 +68,7 @@ from muster_status_tracker.webhooks.receivers import read_receivers
 log = logging.getLogger(__name__)
 
 _MAX_SLEEP_S = 1.0
+_READINESS_S = 0.5
 _TICK_S = 0.1
 """How long (s) events are batched under load."""
 
@@ -202,6 +203,7 @@ class PartitionTracker:
             tasks.create_task(self._partitions.run())
             tasks.create_task(self._follow_history())
             tasks.create_task(self._await_history())
+            tasks.create_task(self._refresh_readiness())
             while True:
                 await self._changed.wait()
                 self._changed.clear()
@@ -220,6 +222,12 @@ class PartitionTracker:
 
     def _set_ready(self) -> None:
         self._ctx.set_ready("records", self.is_complete())
+
+    async def _refresh_readiness(self) -> None:
+        """Follow the membership, which lapses without an event."""
+        while True:
+            await asyncio.sleep(_READINESS_S)
+            self._set_ready()
 
     def _reader(self, partition: int) -> tuple[PartitionReader, PartitionHandler]:
         store = RecordStore(self._records)

@@ -124,3 +124,23 @@ async def test_probes_leave_nothing_in_the_stream(broker: Broker) -> None:
         async with asyncio.timeout(10):
             while not await is_empty():
                 await asyncio.sleep(0.1)
+
+
+async def test_a_broker_that_does_not_answer_is_a_problem_but_not_one_of_its_disk(broker: Broker) -> None:
+    async with probing(broker, "a") as (probe,):
+        await eventually(lambda: probe.problem is None)
+        await broker.pause()
+        probe.wake()
+        await eventually(lambda: probe.problem == "the broker does not answer", timeout_s=4)
+        assert not probe.unstored
+        await broker.resume()
+        await eventually(lambda: probe.problem is None)
+
+
+async def test_a_lost_connection_is_noticed_at_once(broker: Broker) -> None:
+    async with probing(broker, "a") as (probe,):
+        await eventually(lambda: probe.problem is None)
+        await broker.kill()
+        await eventually(lambda: probe.problem == "there is no connection to the broker", timeout_s=4)
+        await broker.restart()
+        await eventually(lambda: probe.problem is None)
