@@ -17,7 +17,8 @@ from muster_bus.messages import TTL, Incoming, Outgoing
 
 log = logging.getLogger(__name__)
 
-_EVERY_S = 15.0
+_QUERY_S = 3.0
+_QUERIES = 5
 _RETRY_S = 1.0
 _TTL_S = 1
 
@@ -25,8 +26,8 @@ _TTL_S = 1
 class WriteProbe:
     """Writes a message that expires at once to each stream that a service needs, and reports what is wrong.
 
-    It writes at the start, every 15 s, after a reconnect, as soon as any service reports a message that was not stored,
-    and every second while something is wrong.
+    It writes at the start, every 15 s, after a reconnect, as soon as any service reports a message that was not stored or
+    a query, every 3 s, is not answered, and every second while something is wrong.
 
     Args:
         bus: The connection.
@@ -80,7 +81,10 @@ class WriteProbe:
                 problem = await self._find_problem()
                 if problem != self._problem:
                     self._set(problem)
-                await self._wait(_EVERY_S if problem is None else _RETRY_S)
+                if problem is None:
+                    await self._wait_while_answered()
+                else:
+                    await self._wait(_RETRY_S)
         finally:
             for each in forget:
                 each()
@@ -144,9 +148,22 @@ class WriteProbe:
     def _receive(self, _: Incoming) -> None:
         self.wake()
 
-    async def _wait(self, at_most_s: float) -> None:
+    async def _wait_while_answered(self) -> None:
+        """Wait for the next probe, or until the broker does not answer a query, which costs less than a write."""
+        for _ in range(_QUERIES):
+            if await self._wait(_QUERY_S):
+                return
+            try:
+                await asyncio.gather(*map(self.bus.last_sequence, self._subjects))
+            except BusError as error:
+                log.debug("a query about the streams failed: %s", error)
+                return
+
+    async def _wait(self, at_most_s: float) -> bool:
+        """Wait, and return whether a probe is wanted sooner."""
         try:
             async with asyncio.timeout(at_most_s):
                 await self._woken.wait()
         except TimeoutError:
-            return
+            return False
+        return True

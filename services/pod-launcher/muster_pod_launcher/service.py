@@ -300,9 +300,10 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     ctx.set_ready("nodes", False)
-    runtime = await make_runtime(settings, ctx)
-    register_replica_gauge(runtime, ctx.metrics)
     bus = await connect_bus(settings, ctx)
+    clock = broker_clock(bus, ctx, JOBS_STREAM)
+    runtime = await make_runtime(settings, ctx, clock=clock.now)
+    register_replica_gauge(runtime, ctx.metrics)
     probe_writes(bus, ctx, settings, subjects=probes_of(POD_LAUNCHER), hint=UNSTORED)
     keep_catalogue(
         bus,
@@ -324,7 +325,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         ctx=ctx,
         runtime=runtime,
         membership=membership,
-        clock=broker_clock(bus, ctx, JOBS_STREAM),
+        clock=clock,
         pool=settings.pool,
         progress_s=(
             settings.kube_progress_seconds if settings.runtime == "kubernetes" else settings.progress_seconds

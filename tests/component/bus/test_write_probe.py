@@ -76,7 +76,7 @@ async def test_a_stream_that_stores_nothing_after_a_failed_write_is_found_althou
         # One message that is not stored makes it look at once.
         with pytest.raises(BusUnavailable):
             await probe.bus.publish(Outgoing(subject="events.one", data=b"", msg_id=""))
-        await eventually(lambda: list(probe.unstored) == ["EVENTS"])
+        await eventually(lambda: "EVENTS" in probe.unstored)
         assert "stream EVENTS" in str(probe.problem)
 
         await broker.restart()
@@ -91,10 +91,10 @@ async def test_a_message_of_one_service_that_is_not_stored_makes_all_of_them_pro
         disk.fill()
         await fail_a_write(broker.url)
         disk.free()
-        assert other.problem is None
         with pytest.raises(BusUnavailable):
             await one.bus.publish(Outgoing(subject="events.one", data=b"", msg_id=""))
-        await eventually(lambda: list(other.unstored) == ["EVENTS"])
+        # Sooner than it would look by itself.
+        await eventually(lambda: "EVENTS" in other.unstored, timeout_s=8)
 
 
 async def test_a_shortage_is_the_problem_and_nothing_is_written_meanwhile(
