@@ -7,6 +7,8 @@ fields: unknown fields are skipped, absent ones have defaults, so that old and n
 from __future__ import annotations
 
 import hashlib
+import re
+from typing import cast
 
 import msgspec
 
@@ -16,6 +18,9 @@ from muster_core.models import JobRecord, RestartScope
 from muster_events.subjects import BadToken, capacity_subject, job_in, job_subject, node_subject
 
 CONTENT_TYPE = "application/json"
+_SHOWN_NAME = 60
+_MANY_DIGITS = re.compile(rb"[-:,\[\s]\d{19}")
+_LARGEST_AMOUNT = 2**62
 TRACEPARENT = "traceparent"
 SOURCE = "ce-source"
 
@@ -84,6 +89,7 @@ def read_job_event(incoming: Incoming) -> events.StoredEvent:
     where = f"{incoming.subject} at {incoming.stream_sequence}"
     try:
         job_id, name = job_in(incoming.subject)
+        _check_numbers(incoming.data)
         event = _job_decoder.decode(incoming.data)
     except (BadToken, *_UNREADABLE) as error:
         raise UnreadableEvent(f"{where}: {error}") from error
@@ -102,9 +108,51 @@ def read_job_event(incoming: Incoming) -> events.StoredEvent:
 def read_pool_event(data: bytes) -> events.PoolEvent:
     """Decode a pool event; raises ``UnreadableEvent``."""
     try:
+        _check_numbers(data)
         return _pool_decoder.decode(data)
     except _UNREADABLE as error:
         raise UnreadableEvent(str(error)) from error
+
+
+def _check_numbers(data: bytes) -> None:
+    """Raise ``UnreadableEvent`` for an integer that does not fit into 64 bits: no answer over gRPC could contain it."""
+    # Most events have no number of so many digits; one in a text is not a number.
+    if _MANY_DIGITS.search(data) is None:
+        return
+    values: list[object] = [msgspec.json.decode(data)]
+    while values:
+        match values.pop():
+            case dict() as fields:
+                values += cast("dict[str, object]", fields).values()
+            case list() as items:
+                values += cast("list[object]", items)
+            case int(number) if not -(2**63) <= number < 2**63:
+                raise UnreadableEvent(f"the number {str(number)[:_SHOWN_NAME]} does not fit into 64 bits")
+            case _:
+                pass
+
+
+def read_node(data: bytes, *, pool: str, subject: str) -> events.NodeChanged:
+    """Decode the report of a node; raises ``UnreadableEvent`` also for one that cannot be true.
+
+    Such a report is of another pool or node than its subject says, or has negative amounts.
+    """
+    event = read_pool_event(data)
+    if not isinstance(event, events.NodeChanged):
+        raise UnreadableEvent(f"a {type(event).__name__} on the subject of a node")
+    node = event.node
+    try:
+        expected = node_subject(event.pool, node.name)
+    except BadToken as error:
+        raise UnreadableEvent(f"the node is called {node.name[:_SHOWN_NAME]!r}") from error
+    if event.pool != pool or expected != subject:
+        raise UnreadableEvent(f"it reports node {node.name} of pool {event.pool}")
+    amounts = {**node.allocatable.amounts(), **{f"foreign {k}": v for k, v in node.foreign.amounts().items()}}
+    amounts |= {"pods": node.pods, "GPU memory": node.gpu_memory}
+    for name, amount in amounts.items():
+        if not 0 <= amount <= _LARGEST_AMOUNT:
+            raise UnreadableEvent(f"node {node.name} has {amount} {name}")
+    return event
 
 
 def encode_record(record: JobRecord) -> bytes:
@@ -115,6 +163,7 @@ def encode_record(record: JobRecord) -> bytes:
 def decode_record(data: bytes) -> JobRecord:
     """Decode a job record from its bucket; raises ``UnreadableEvent``."""
     try:
+        _check_numbers(data)
         return _record_decoder.decode(data)
     except _UNREADABLE as error:
         raise UnreadableEvent(str(error)) from error

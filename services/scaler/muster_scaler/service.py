@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
+from functools import partial
 
 from muster_bus import (
     BrokerClock,
@@ -36,7 +37,7 @@ from muster_events.catalogue import (
     probes_of,
     reader_of,
 )
-from muster_events.codec import UnreadableEvent, job_message, read_pool_event
+from muster_events.codec import UnreadableEvent, job_message, read_node, read_pool_event
 from muster_events.history import ended_builds, successful_runs
 from muster_events.queues import decode_queues
 from muster_events.recent import recent_events
@@ -173,12 +174,11 @@ class Scaler:
         prefix, _, last = subject.rpartition(".")
         watch = KeyWatch(self._bus, stream=NODES_STREAM, prefix=f"{prefix}.", filter_key=last)
         async for change in watch.changes():
-            if change.value is None:
-                continue
-            try:
-                loop.observe_pool(read_pool_event(change.value))
-            except UnreadableEvent as error:
-                log.error("%s is unreadable: %s", change.key, error)
+            whole = f"{prefix}.{change.key}"
+            is_node = last == "*"
+            read = partial(read_node, pool=self._settings.pool, subject=whole) if is_node else read_pool_event
+            if (event := await watch.read(change, read)) is not None:
+                loop.observe_pool(event)
 
 
 async def _read_queues(queues: KeyValueStore, pool: str) -> Entry | None:

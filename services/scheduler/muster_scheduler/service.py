@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
+from functools import partial
 
 from muster_bus import (
     BrokerClock,
@@ -20,7 +21,7 @@ from muster_bus import (
     PartitionReader,
 )
 from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
-from muster_core.events import JobResized, NodeChanged
+from muster_core.events import JobResized
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
 from muster_events.catalogue import (
@@ -35,7 +36,7 @@ from muster_events.catalogue import (
     probes_of,
     reader_of,
 )
-from muster_events.codec import UnreadableEvent, read_pool_event
+from muster_events.codec import read_node
 from muster_events.history import ended_builds, successful_runs
 from muster_events.queues import NO_QUEUES
 from muster_events.recent import recent_events
@@ -167,15 +168,11 @@ class Scheduler:
     async def _follow_nodes(self, term: LeaderTerm) -> None:
         [subject] = reader_of(SCHEDULER, NODES_STREAM).in_pool(self._pool)
         prefix = subject.removesuffix("*")
-        async for change in KeyWatch(self._bus, stream=NODES_STREAM, prefix=prefix, filter_key="*").changes():
-            if change.value is None:
-                continue
-            try:
-                event = read_pool_event(change.value)
-            except UnreadableEvent as error:
-                log.error("node %s cannot be read: %s", change.key, error)
-                continue
-            if isinstance(event, NodeChanged):
+        watch = KeyWatch(self._bus, stream=NODES_STREAM, prefix=prefix, filter_key="*")
+        async for change in watch.changes():
+            subject = prefix + change.key
+            read = partial(read_node, pool=self._pool, subject=subject)
+            if (event := await watch.read(change, read)) is not None:
                 await term.observe_node(event)
 
 

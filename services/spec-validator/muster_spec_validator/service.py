@@ -72,7 +72,11 @@ class BusPublisher:
         return first
 
     async def _once(self, message: Outgoing) -> bool:
-        published = await self._commits.publish(message, lambda: self._bus.publish_once(message))
+        try:
+            published = await self._commits.publish(message, lambda: self._bus.publish_once(message))
+        except WrongSequence:
+            # The submission has a result already.
+            return False
         if not published.duplicate:
             self._count(message)
         return not published.duplicate

@@ -302,8 +302,10 @@ class PartitionTracker:
                 if not mirror.listed.is_set():
                     listed.add(job_id)
                 # One that is removed here was stored or marked as deleted among the ended jobs before.
-                if change.value is not None and not self.is_own(job_id):
-                    self._cache.put(decode_record(change.value))
+                if self.is_own(job_id):
+                    continue
+                if (record := await mirror.read(change, decode_record)) is not None:
+                    self._cache.put(record)
 
     async def _follow_history(self) -> None:
         """Keep the index of ended jobs, also of those that other instances write."""
