@@ -121,15 +121,13 @@ def _check_numbers(data: bytes) -> None:
         return
     values: list[object] = [msgspec.json.decode(data)]
     while values:
-        match values.pop():
-            case dict() as fields:
-                values += cast("dict[str, object]", fields).values()
-            case list() as items:
-                values += cast("list[object]", items)
-            case int(number) if not -(2**63) <= number < 2**63:
-                raise UnreadableEvent(f"the number {str(number)[:_SHOWN_NAME]} does not fit into 64 bits")
-            case _:
-                pass
+        value = values.pop()
+        if isinstance(value, dict):
+            values += cast("dict[str, object]", value).values()
+        elif isinstance(value, list):
+            values += cast("list[object]", value)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise UnreadableEvent(f"the number {str(value)[:_SHOWN_NAME]} does not fit into 64 bits")
 
 
 def read_node(data: bytes, *, pool: str, subject: str) -> events.NodeChanged:
