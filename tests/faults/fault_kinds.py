@@ -439,6 +439,12 @@ class Deleted(FaultKind, frozen=True, kw_only=True):
 
     what: str
     loses: bool = False
+    rebuilders: tuple[str, ...] = ()
+
+    @property
+    def strikes(self) -> Sequence[str]:
+        """The services whose state was derived from what is lost; they restart to rebuild it."""
+        return self.rebuilders
 
     @property
     def excused(self) -> frozenset[Invariant]:

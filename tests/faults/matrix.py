@@ -39,7 +39,23 @@ from muster_local.programs import BROKER
 
 PROCESSES = (BROKER, *SERVICES)
 _CI_PAUSED = ("broker", "scheduler", "pod-launcher", "status-tracker")
-_CI_POISON = ("JobPlaced", "ReplicasChanged", "JobSubmitted")
+_CI_KILLED_AT = (
+    ("pod-launcher", "JobPlaced"),
+    ("pod-launcher", "ReplicasChanged"),
+    ("scheduler", "JobPlaced"),
+    ("status-tracker", "ReplicasChanged"),
+    ("broker", "JobSubmitted"),
+)
+_CI_POISON = (
+    "JobPlaced",
+    "ReplicasChanged",
+    "JobSubmitted",
+    "JobValidated",
+    "NodeChanged",
+    "advisories",
+    "records",
+    "leases",
+)
 
 _MOMENTS = (
     ("gateway", "CommandRequested"),
@@ -67,13 +83,16 @@ def _kills() -> list[Fault]:
             name=f"{target} killed",
             kind=Kill(target=target),
             instances=2,
-            in_ci=target in ("scheduler", "pod-launcher"),
+            in_ci=target in ("scheduler", "pod-launcher", "status-tracker", "gateway", "broker"),
         )
         for target in PROCESSES
     ]
     at = [
         Fault(
-            name=f"{target} killed", kind=Kill(target=target), moment=moment, in_ci=target == "pod-launcher"
+            name=f"{target} killed",
+            kind=Kill(target=target),
+            moment=moment,
+            in_ci=(target, moment) in _CI_KILLED_AT,
         )
         for target, moment in _MOMENTS
     ]
@@ -95,7 +114,7 @@ def _pauses() -> list[Fault]:
             name=f"{target} paused {seconds} s",
             kind=Pause(target=target, seconds=seconds),
             instances=instances,
-            in_ci=seconds == 5 and instances == 2 and target in _CI_PAUSED,
+            in_ci=seconds == 5 and target in _CI_PAUSED,
         )
         for seconds in (5, 30, 90)
         for instances in (1, 2)
@@ -111,7 +130,7 @@ def _slow() -> list[Fault]:
             name=f"{target} at a tenth of its CPU",
             kind=SlowCpu(target=target),
             instances=instances,
-            in_ci=target == "scheduler" and instances == 2,
+            in_ci=(target, instances) in (("scheduler", 2), ("status-tracker", 1)),
         )
         for instances in (1, 2)
         for target in PROCESSES
@@ -126,6 +145,7 @@ def _wires() -> list[Fault]:
             kind=BusWire(effect=effect, amount_s=1.0 if effect is WireEffect.RESETS else 0.2),
             in_ci=effect
             in (
+                WireEffect.DELAY,
                 WireEffect.RESETS,
                 WireEffect.FLIPPED_DELIVERIES,
                 WireEffect.DUPLICATES,
@@ -172,7 +192,7 @@ def _machine() -> list[Fault]:
         Fault(name="broker's power cut", kind=PowerCut(), instances=2),
         Fault(name="broker's disk full", kind=DiskFull(), in_ci=True),
         Fault(name="broker's disk out of inodes", kind=OutOfInodes()),
-        Fault(name="broker's disk read-only", kind=ReadOnlyDisk()),
+        Fault(name="broker's disk read-only", kind=ReadOnlyDisk(), in_ci=True),
         Fault(name="replicas' disk full", kind=ReplicaDiskFull()),
         Fault(name="replicas' disk out of inodes", kind=ReplicaDiskFull(inodes=True)),
         *(
@@ -184,7 +204,11 @@ def _machine() -> list[Fault]:
             for target in ("gateway", "pod-launcher", "status-tracker", BROKER)
         ),
         *(
-            Fault(name=f"{target} out of memory", kind=LittleMemory(target=target))
+            Fault(
+                name=f"{target} out of memory",
+                kind=LittleMemory(target=target),
+                in_ci=target == "status-tracker",
+            )
             for target in ("gateway", "status-tracker", "pod-launcher", "scheduler")
         ),
         *(
@@ -235,21 +259,36 @@ def _poison() -> list[Fault]:
     ]
 
 
+_REBUILD_FROM_JOBS = ("scheduler", "pod-launcher", "scaler", "status-tracker")
+
+
 def _deletions() -> list[Fault]:
     return [
-        Fault(name="stream NODES deleted", kind=Deleted(what="NODES"), in_ci=True),
+        Fault(
+            name="stream NODES deleted", kind=Deleted(what="NODES", rebuilders=("pod-launcher",)), in_ci=True
+        ),
         Fault(name="stream DEAD deleted", kind=Deleted(what="DEAD")),
-        Fault(name="stream JOBS deleted", kind=Deleted(what="JOBS", loses=True)),
+        Fault(
+            name="stream JOBS deleted",
+            kind=Deleted(what="JOBS", loses=True, rebuilders=_REBUILD_FROM_JOBS),
+            in_ci=True,
+        ),
         Fault(name="bucket leases deleted", kind=Deleted(what="KV_leases"), in_ci=True),
         Fault(name="bucket leases deleted", kind=Deleted(what="KV_leases"), instances=2),
-        Fault(name="bucket jobs deleted", kind=Deleted(what="KV_jobs")),
+        Fault(
+            name="bucket jobs deleted",
+            kind=Deleted(what="KV_jobs", rebuilders=("status-tracker",)),
+            in_ci=True,
+        ),
         Fault(name="bucket queues deleted", kind=Deleted(what="KV_queues")),
         Fault(name="bucket defaults deleted", kind=Deleted(what="KV_defaults")),
         Fault(
             name="consumer of spec-validator deleted", kind=Deleted(what="JOBS.spec-validator"), in_ci=True
         ),
         Fault(
-            name="consumer of status-tracker deleted", kind=Deleted(what="JOBS.status-tracker-partition-0")
+            name="consumer of status-tracker deleted",
+            kind=Deleted(what="JOBS.status-tracker-partition-0"),
+            in_ci=True,
         ),
         Fault(name="older store restored", kind=OlderStore()),
     ]
@@ -267,7 +306,11 @@ def _load() -> list[Fault]:
             kind=Replicas(shape=Shape(flags=("ignore-term",), seconds=ENDLESS, outcome="CANCELLED")),
             in_ci=True,
         ),
-        Fault(name="replicas that flood logs", kind=Replicas(shape=Shape(flags=("flood=300",), seconds=1))),
+        Fault(
+            name="replicas that flood logs",
+            kind=Replicas(shape=Shape(flags=("flood=300",), seconds=1)),
+            in_ci=True,
+        ),
         Fault(
             name="replicas that exit at once",
             kind=Replicas(shape=Shape(seconds=0), count=100),
@@ -278,6 +321,7 @@ def _load() -> list[Fault]:
             kind=Replicas(
                 shape=Shape(seconds=0, flags=("exit=3",), outcome="FAILED", may_restart=True), count=20
             ),
+            in_ci=True,
         ),
         Fault(name="200 watchers that do not read", kind=Watchers(), in_ci=True),
         Fault(name="5,000 connections", kind=Connections()),
@@ -291,12 +335,9 @@ def faults() -> Sequence[Fault]:
     return [*_kills(), *_pauses(), *_slow(), *_wires(), *_machine(), *_poison(), *_deletions(), *_load()]
 
 
-_GROUPS_IN_CI = (_kills, _pauses)
-
-
 def in_ci() -> Sequence[Fault]:
-    """Return the part of the matrix that every change is tested with."""
-    return [fault for group in _GROUPS_IN_CI for fault in group() if fault.in_ci]
+    """Return the part of the matrix that every change is tested with: a third."""
+    return [fault for fault in faults() if fault.in_ci]
 
 
 def identity(fault: Fault) -> str:

@@ -26,6 +26,7 @@ from muster_bus import Bus, BusError, BusSettings, KeyValueStore
 from muster_bus.ordered_consumer import OrderedConsumer
 from muster_bus.pull_subscription import PullPacer
 from muster_events.catalogue import JOBS_STREAM, LEASES_BUCKET, SERVICES
+from muster_events.codec import UnreadableEvent, read_job_event
 from muster_events.subjects import JOB_EVENTS, job_in, leader_subject
 from muster_local import LocalOptions, LocalSystem, Spans, local_address, read_endpoints
 from muster_local.endpoints import assign_ports
@@ -84,8 +85,10 @@ class EventLog:
         async with consumer:
             while True:
                 for message in await consumer.take(_DEPTH, after=self.last_sequence):
-                    with suppress(ValueError):
+                    # Unreadable events change no job.
+                    with suppress(ValueError, UnreadableEvent):
                         job_id, name = job_in(message.subject)
+                        read_job_event(message)
                         self.stored[job_id].append((message.stream_sequence, message.timestamp_ns / 1e9))
                         self._notify(name)
                     self.last_sequence = message.stream_sequence

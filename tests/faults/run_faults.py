@@ -1,6 +1,6 @@
 """`make faults`: run the matrix, or a part of it, and write the table of `docs/faults.md`.
 
-    run_faults.py [--only TEXT ...] [--without TEXT ...] [--ci] [--at-once N] [--data DIR] [--results FILE] [--no-docs]
+    run_faults.py [--only TEXT ...] [--without TEXT ...] [--missing] [--ci] [--at-once N] [--data DIR] [--results FILE] [--no-docs]
 
 Prints each result. The exit code is 1 if an invariant was violated or a fault could not be run. Results are kept in a file, so that
 a part of the matrix can be run again: the table always shows the last result of each fault.
@@ -36,10 +36,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit code."""
     options = _parser().parse_args(arguments)
     logging.disable(logging.CRITICAL)
+    known = _read(options.results) if options.missing else {}
     chosen = [
         fault
         for fault in (in_ci() if options.ci else faults())
         if _is_wanted(identity(fault), options.only, options.without)
+        and ((result := known.get(identity(fault))) is None or result.violations)
     ]
     new = asyncio.run(_run_all(chosen, options.data, at_once=options.at_once, file=options.results))
     failed = [one for one in new if one.violations]
@@ -167,6 +169,9 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--without", action="append", default=[], metavar="TEXT", help="no faults whose id contains it"
+    )
+    parser.add_argument(
+        "--missing", action="store_true", help="faults that have not held in the file of results"
     )
     parser.add_argument("--ci", action="store_true", help="the part that every change is tested with")
     parser.add_argument("--at-once", type=int, default=1, metavar="N", help="systems at the same time")

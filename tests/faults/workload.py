@@ -122,7 +122,9 @@ class Workload:
         while missing and time.monotonic() < deadline:
             with suppress(MusterError):
                 async for job in self._system.muster.list():
-                    found[job.job_id] = state_of(job)
+                    # Another instance may answer later, and up to a second behind.
+                    if not _has_ended(found.get(job.job_id)):
+                        found[job.job_id] = state_of(job)
             missing = {job_id for job_id in missing if not _has_ended(found.get(job_id))}
             await asyncio.sleep(0.1)
         return found

@@ -29,10 +29,14 @@ _BATCH_SEQUENCE = "Nats-Batch-Sequence"
 _BATCH_COMMIT = "Nats-Batch-Commit"
 _TTL = "Nats-TTL"
 _ROLLUP = "Nats-Rollup"
+_MSG_SIZE = "Nats-Msg-Size"
 _BATCH_TIMEOUT_S = 10.0
 _API = "$JS.API."
 _ACK = "$JS.ACK."
-_MAX_DELIVERIES = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
+_ADVISORY = "$JS.EVENT.ADVISORY"
+
+_decode = msgspec.json.Decoder().decode
+_encode = msgspec.json.Encoder().encode
 
 
 class Timer(Protocol):
@@ -96,12 +100,13 @@ class _Batch:
 class Stream:
     """One stream."""
 
-    def __init__(self, config: dict[str, Any]) -> None:
+    def __init__(self, config: dict[str, Any], created_ns: int) -> None:
         self.name: str = config["name"]
-        self.config = config
+        self.config = {name: value for name, value in config.items() if name != "first_seq"}
+        self.created = _time_text(created_ns)
         self.messages: dict[int, Stored] = {}
         self.by_subject: dict[str, list[int]] = {}
-        self.last_sequence = 0
+        self.last_sequence = config.get("first_seq", 1) - 1
         self.consumers: dict[str, Consumer] = {}
         self.batches: dict[str, _Batch] = {}
         self._ids: dict[str, tuple[int, float]] = {}
@@ -135,6 +140,8 @@ class Stream:
 
     def next_on(self, subject: str, start: int) -> Stored | None:
         """Return the first message from ``start`` on that matches."""
+        if start > self.last_sequence:
+            return None
         for sequence in range(max(start, self.first_sequence), self.last_sequence + 1):
             message = self.messages.get(sequence)
             if message is not None and matches(subject, message.subject):
@@ -145,10 +152,10 @@ class Stream:
         """Return its description."""
         state: dict[str, Any] = {
             "messages": len(self.messages),
-            "first_seq": self.first_sequence,
+            "first_seq": self.first_sequence if self.last_sequence else 0,
             "last_seq": self.last_sequence,
         }
-        answer: dict[str, Any] = {"config": self.config, "state": state}
+        answer: dict[str, Any] = {"config": self.config, "created": self.created, "state": state}
         if wanted := request.get("subjects_filter"):
             counts = {name: len(at) for name, at in self.by_subject.items() if matches(wanted, name)}
             offset = request.get("offset", 0)
@@ -160,19 +167,20 @@ class Stream:
 class _Request:
     """A pull request."""
 
-    __slots__ = ("expires", "heartbeat_s", "inbox", "left", "no_wait", "owner", "timers")
+    __slots__ = ("ended", "inbox", "left", "no_wait", "owner", "timer")
 
     def __init__(self, inbox: str, owner: object, left: int, *, no_wait: bool) -> None:
         self.inbox = inbox
         self.owner = owner
         self.left = left
         self.no_wait = no_wait
-        self.timers: list[Timer] = []
+        self.timer: Timer | None = None
+        self.ended = False
 
     def end(self) -> None:
-        for timer in self.timers:
-            timer.cancel()
-        self.timers.clear()
+        self.ended = True
+        if self.timer is not None:
+            self.timer.cancel()
 
 
 class _Pending:
@@ -193,11 +201,13 @@ class Consumer:
         self.config = config
         one = config.get("filter_subject")
         self.filters: list[str] = config.get("filter_subjects") or ([one] if one else [">"])
+        self._reads: dict[str, bool] = {}
         self.ack_policy: str = config.get("ack_policy", "explicit")
         self.ack_wait_s: float = (config.get("ack_wait") or 30 * _NS) / _NS
         limit = config.get("max_deliver") or -1
         self.max_deliver: float = limit if limit > 0 else math.inf
         self.max_ack_pending: int = config.get("max_ack_pending") or 1000
+        self.headers_only = bool(config.get("headers_only"))
         self.durable = bool(config.get("durable_name"))
         self.requests: deque[_Request] = deque()
         self.pending: dict[int, _Pending] = {}
@@ -206,20 +216,22 @@ class Consumer:
         self.used_at = 0.0
         self.timer: Timer | None = None
         self.timer_at = math.inf
-        self.next_sequence = 1
+        self.next_sequence = stream.first_sequence
         match config.get("deliver_policy", "all"):
             case "by_start_sequence":
-                self.next_sequence = max(config["opt_start_seq"], 1)
-            case "last_per_subject":
+                self.next_sequence = max(config["opt_start_seq"], stream.first_sequence)
+            case "last_per_subject" if stream.config.get("max_msgs_per_subject") != 1:
                 last = [at[-1] for subject, at in stream.by_subject.items() if self.reads(subject)]
                 self.snapshot = deque(sorted(last))
-                self.next_sequence = stream.last_sequence + 1
+                self.next_sequence = (
+                    stream.last_sequence + 1 if last else max(stream.last_sequence, stream.first_sequence)
+                )
             case "new":
                 self.next_sequence = stream.last_sequence + 1
             case _:
                 pass
         # What it skips counts as delivered and, for the checkpoint, as acknowledged.
-        skipped = self.next_sequence - 1 if not self.snapshot else 0
+        skipped = (self.snapshot[0] if self.snapshot else self.next_sequence) - 1
         self.delivered: tuple[int, int] = (0, skipped)
         self.ack_floor: tuple[int, int] = (0, skipped)
         unread = (
@@ -231,7 +243,10 @@ class Consumer:
 
     def reads(self, subject: str) -> bool:
         """Return whether it reads a subject."""
-        return _matches_any(self.filters, subject)
+        known = self._reads.get(subject)
+        if known is None:
+            known = self._reads[subject] = _matches_any(self.filters, subject)
+        return known
 
     def next_message(self) -> Stored | None:
         """Take the next message that was not delivered."""
@@ -266,6 +281,11 @@ class Consumer:
         }
 
 
+_HEARTBEAT: Headers = {"Status": "100", "Description": "Idle Heartbeat"}
+
+RouteAll = Callable[[Sequence[str], Headers], None]
+"""Passes the same status to several inboxes of one client."""
+
 Route = Callable[[str, str, Headers | None, bytes, str], bool]
 """Passes a message (destination, subject, headers, data, reply) to subscribers; returns whether there was one."""
 
@@ -275,7 +295,10 @@ def _ignore_stored(_: Stream, __: Stored) -> None:
 
 
 class MemoryBroker:
-    """The broker. ``store_delay`` is how long (s) a message waits before it is stored."""
+    """The broker. ``store_delay`` is how long (s) a message waits before it is stored.
+
+    ``has_interest`` returns whether a client listens on a subject.
+    """
 
     def __init__(
         self,
@@ -284,6 +307,8 @@ class MemoryBroker:
         wall_ns: Callable[[], int],
         call_at: Callable[..., Timer],
         route: Route,
+        route_all: RouteAll | None = None,
+        has_interest: Callable[[str], bool] = lambda _: True,
         store_delay: Callable[[], float] = lambda: 0.0,
     ) -> None:
         self.streams: dict[str, Stream] = {}
@@ -292,12 +317,29 @@ class MemoryBroker:
         self._wall_ns = wall_ns
         self._call_at = call_at
         self._route = route
+        self._route_all = route_all or self._route_each
+        self._has_interest = has_interest
+        self._hearts: dict[tuple[object, float], dict[_Request, None]] = {}
         self._store_delay = store_delay
         self._names = itertools.count(1)
         self._queue: deque[tuple[Stream, str, Headers, bytes, str]] = deque()
         self._queue_free_at = 0.0
         self._epoch = 0
         self._stream_of: dict[str, Stream | None] = {}
+        self._parsed: dict[str, tuple[Callable[..., dict[str, Any]] | None, list[str]]] = {}
+        self._handlers: dict[str, Callable[..., dict[str, Any]]] = {
+            "STREAM.CREATE": self._create_stream,
+            "STREAM.UPDATE": self._update_stream,
+            "STREAM.DELETE": self._delete_stream,
+            "STREAM.PURGE": self._purge_stream,
+            "STREAM.INFO": self._stream_info,
+            "STREAM.NAMES": self._stream_names,
+            "STREAM.MSG.GET": self._get_message,
+            "STREAM.MSG.DELETE": self._delete_message,
+            "CONSUMER.CREATE": self._create_consumer,
+            "CONSUMER.INFO": self._consumer_info,
+            "CONSUMER.DELETE": self._delete_consumer,
+        }
 
     # Messages from clients.
 
@@ -306,11 +348,11 @@ class MemoryBroker:
     ) -> None:
         """Handle one message of the client ``owner``."""
         if subject.startswith("$JS."):
-            if subject.startswith(_ACK):
-                self._acknowledge(subject, data, reply)
-                return
             if subject.startswith(_API):
                 self._call(subject[len(_API) :], data, reply, owner)
+                return
+            if subject.startswith(_ACK):
+                self._acknowledge(subject, data, reply)
                 return
         has_reader = self._route(subject, subject, headers, data, reply)
         stream = self._storing(subject)
@@ -378,10 +420,10 @@ class MemoryBroker:
 
     def _store_one(self, stream: Stream, subject: str, headers: Headers, data: bytes) -> dict[str, Any]:
         message_id = headers.get(_MSG_ID, "")
+        self._check_expected(stream, subject, headers)
         if message_id and (known := stream.duplicate_of(message_id, self._now())) is not None:
             return {"stream": stream.name, "seq": known, "duplicate": True}
-        self._check_expected(stream, subject, headers)
-        self._check_limits(stream, data)
+        self._check_limits(stream, headers, data)
         if message_id:
             stream.remember(message_id, self._now())
         return {"stream": stream.name, "seq": self._store(stream, subject, headers, data)}
@@ -392,11 +434,16 @@ class MemoryBroker:
         if _EXPECTED not in headers:
             return
         about = headers.get(_EXPECTED_SUBJECT) or subject
-        last = (overlay or {}).get(about) or stream.last_on(about)
+        if overlay and about in overlay:
+            # A batch must not depend on itself.
+            raise Refusal(400, 10164, "wrong last sequence")
+        last = stream.last_on(about)
         if last != int(headers[_EXPECTED]):
             raise Refusal(400, 10071, f"wrong last sequence: {last}")
 
-    def _check_limits(self, stream: Stream, data: bytes) -> None:
+    def _check_limits(self, stream: Stream, headers: Headers, data: bytes) -> None:
+        if _ROLLUP in headers and not stream.config.get("allow_rollup_hdrs"):
+            raise Refusal(500, 10111, "rollup not permitted")
         largest = stream.config.get("max_msg_size", -1)
         if 0 <= largest < len(data):
             raise Refusal(400, 10054, "message size exceeds maximum allowed")
@@ -436,7 +483,7 @@ class MemoryBroker:
                     raise Refusal(400, 10201, "atomic publish batch contains duplicate message id")
                 ids.add(message_id)
             self._check_expected(stream, subject, headers, overlay)
-            self._check_limits(stream, data)
+            self._check_limits(stream, headers, data)
             overlay[subject] = stream.last_sequence + 1 + place
         last = 0
         for subject, headers, data in entries:
@@ -462,7 +509,7 @@ class MemoryBroker:
             self._call_at(self._now() + float(ttl.removesuffix("s")), self.remove, stream, sequence)
         self.on_stored(stream, message)
         for consumer in list(stream.consumers.values()):
-            if consumer.reads(subject):
+            if sequence >= consumer.next_sequence and consumer.reads(subject):
                 consumer.num_pending += 1
                 if consumer.requests:
                     self._serve(consumer)
@@ -490,6 +537,10 @@ class MemoryBroker:
 
     def _serve(self, consumer: Consumer) -> None:
         while consumer.requests:
+            if not self._has_interest(consumer.requests[0].inbox):
+                # Its client no longer listens.
+                consumer.requests.popleft().end()
+                continue
             delivery = self._next_delivery(consumer)
             if delivery is None:
                 break
@@ -500,10 +551,11 @@ class MemoryBroker:
                 request.end()
                 consumer.requests.popleft()
             self._deliver(consumer, request.inbox, message, delivered)
-        for request in [r for r in consumer.requests if r.no_wait]:
-            request.end()
-            consumer.requests.remove(request)
-            self._status(request.inbox, "404", "No Messages")
+        if consumer.requests:
+            for request in [r for r in consumer.requests if r.no_wait]:
+                request.end()
+                consumer.requests.remove(request)
+                self._status(request.inbox, "404", "No Messages")
         consumer.used_at = self._now()
 
     def _next_delivery(self, consumer: Consumer) -> tuple[Stored, int] | None:
@@ -540,7 +592,10 @@ class MemoryBroker:
             f"{_ACK}{consumer.stream.name}.{consumer.name}.{delivered}.{message.sequence}.{number}."
             f"{message.time_ns}.{consumer.num_pending}"
         )
-        self._route(inbox, message.subject, message.headers, message.data, reply)
+        headers, data = message.headers, message.data
+        if consumer.headers_only:
+            headers, data = {**(headers or {}), _MSG_SIZE: str(len(data))}, b""
+        self._route(inbox, message.subject, headers, data, reply)
 
     def _watch_until(self, consumer: Consumer, at: float) -> None:
         if consumer.timer is not None and consumer.timer_at <= at:
@@ -572,14 +627,14 @@ class MemoryBroker:
         pending = consumer.pending.get(sequence)
         if pending is not None:
             pending.deadline = math.inf
-        subject = f"{_MAX_DELIVERIES}.{consumer.stream.name}.{consumer.name}"
         advisory = {
             "stream": consumer.stream.name,
             "consumer": consumer.name,
             "stream_seq": sequence,
             "deliveries": deliveries,
         }
-        self.publish(subject, None, msgspec.json.encode(advisory), "")
+        subject = f"{_ADVISORY}.CONSUMER.MAX_DELIVERIES.{consumer.stream.name}.{consumer.name}"
+        self.publish(subject, None, _encode(advisory), "")
 
     def _acknowledge(self, subject: str, data: bytes, reply: str) -> None:
         _, _, stream_name, consumer_name, delivered, stream_sequence, consumer_sequence, *_ = subject.split(
@@ -597,7 +652,7 @@ class MemoryBroker:
         if word in {b"", b"+ACK", b"+TERM"}:
             self._settle(consumer, sequence, int(consumer_sequence))
         elif word == b"-NAK" and pending is not None and pending.delivered == int(delivered):
-            delay_ns = msgspec.json.decode(options).get("delay", 0) if options else 0
+            delay_ns = _decode(options).get("delay", 0) if options else 0
             if delay_ns:
                 pending.deadline = self._now() + delay_ns / _NS
                 self._watch_until(consumer, pending.deadline)
@@ -635,71 +690,96 @@ class MemoryBroker:
     # The management API.
 
     def _call(self, method: str, data: bytes, reply: str, owner: object) -> None:
-        tokens = method.split(".")
-        if tokens[:3] == ["CONSUMER", "MSG", "NEXT"]:
-            self._pull(tokens[3], tokens[4], msgspec.json.decode(data) if data else {}, reply, owner)
+        found = self._parsed.get(method)
+        if found is None:
+            found = self._parsed[method] = self._parse(method)
+        handler, arguments = found
+        request: dict[str, Any] = _decode(data) if data else {}
+        if handler is None:
+            stream, consumer = arguments
+            self._pull(stream, consumer, request, reply, owner)
             return
         try:
-            answer = self._answer_to(tokens, msgspec.json.decode(data) if data else {})
+            answer = handler(request, *arguments)
         except Refusal as refusal:
             answer = {"error": refusal.error}
         if reply:
-            self._answer(reply, answer)
+            self._route(reply, reply, None, _encode(answer), "")
 
-    def _answer_to(self, tokens: list[str], request: dict[str, Any]) -> dict[str, Any]:
-        match tokens:
-            case ["STREAM", "CREATE", name]:
-                return self._create_stream(name, request)
-            case ["STREAM", "UPDATE", name]:
-                self._stream(name).config = request
-                self._stream_of.clear()
-                return self._stream(name).info({})
-            case ["STREAM", "DELETE", name]:
-                stream = self._stream(name)
-                for consumer in list(stream.consumers):
-                    self._answer_to(["CONSUMER", "DELETE", name, consumer], {})
-                del self.streams[name]
-                self._stream_of.clear()
-                return {"success": True}
-            case ["STREAM", "PURGE", name]:
-                stream = self._stream(name)
-                wanted = request.get("filter", ">")
-                gone = [s for s, m in stream.messages.items() if matches(wanted, m.subject)]
-                for sequence in gone:
-                    self.remove(stream, sequence)
-                return {"success": True, "purged": len(gone)}
-            case ["STREAM", "INFO", name]:
-                return self._stream(name).info(request) | {"ts": _time_text(self._wall_ns())}
-            case ["STREAM", "NAMES"]:
-                stream = self._storing(request["subject"])
-                return {"streams": [stream.name] if stream is not None else None}
-            case ["STREAM", "MSG", "GET", name]:
-                return {"message": _description(self._message(self._stream(name), request))}
-            case ["STREAM", "MSG", "DELETE", name]:
-                if not self.remove(self._stream(name), request["seq"]):
-                    raise Refusal(400, 10043, f"sequence {request['seq']} not found")
-                return {"success": True}
-            case ["CONSUMER", "CREATE", name, *rest]:
-                return self._create_consumer(self._stream(name), rest[0] if rest else "", request["config"])
-            case ["CONSUMER", "INFO", name, consumer]:
-                return self._consumer(name, consumer).info()
-            case ["CONSUMER", "DELETE", name, consumer]:
-                self._end_consumer(self._consumer(name, consumer))
-                del self._stream(name).consumers[consumer]
-                return {"success": True}
-            case _:
-                raise Refusal(404, 10003, f"not supported: {tokens}")
+    def _parse(self, method: str) -> tuple[Callable[..., dict[str, Any]] | None, list[str]]:
+        """Return the handler of a method, None for a pull request, and its arguments."""
+        first, second, *rest = method.split(".")
+        verb = f"{first}.{second}"
+        if second == "MSG":
+            verb = f"{verb}.{rest.pop(0)}"
+        if verb == "CONSUMER.MSG.NEXT":
+            return None, rest
+        return self._handlers.get(verb, _refuse), rest
 
-    def _create_stream(self, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    def _update_stream(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        stream = self._stream(name)
+        stream.config = request
+        self._stream_of.clear()
+        return stream.info({})
+
+    def _delete_stream(self, _: dict[str, Any], name: str) -> dict[str, Any]:
+        stream = self._stream(name)
+        for consumer in list(stream.consumers):
+            self._delete_consumer({}, name, consumer)
+        del self.streams[name]
+        self._stream_of.clear()
+        self._advise(f"STREAM.DELETED.{name}", {"stream": name, "action": "delete"})
+        return {"success": True}
+
+    def _purge_stream(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        stream = self._stream(name)
+        wanted = request.get("filter", ">")
+        gone = [s for s, m in stream.messages.items() if matches(wanted, m.subject)]
+        for sequence in gone:
+            self.remove(stream, sequence)
+        return {"success": True, "purged": len(gone)}
+
+    def _stream_info(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        return self._stream(name).info(request) | {"ts": _time_text(self._wall_ns())}
+
+    def _stream_names(self, request: dict[str, Any]) -> dict[str, Any]:
+        stream = self._storing(request["subject"])
+        return {"streams": [stream.name] if stream is not None else None}
+
+    def _get_message(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        return {"message": _description(self._message(self._stream(name), request))}
+
+    def _delete_message(self, request: dict[str, Any], name: str) -> dict[str, Any]:
+        if not self.remove(self._stream(name), request["seq"]):
+            raise Refusal(400, 10043, "message not found")
+        return {"success": True}
+
+    def _consumer_info(self, _: dict[str, Any], stream: str, name: str) -> dict[str, Any]:
+        return self._consumer(stream, name).info()
+
+    def _delete_consumer(self, _: dict[str, Any], stream: str, name: str) -> dict[str, Any]:
+        self._end_consumer(self._consumer(stream, name))
+        del self._stream(stream).consumers[name]
+        self._advise(
+            f"CONSUMER.DELETED.{stream}.{name}", {"stream": stream, "consumer": name, "action": "delete"}
+        )
+        return {"success": True}
+
+    def _advise(self, event: str, advisory: dict[str, Any]) -> None:
+        subject = f"{_ADVISORY}.{event}"
+        self._route(subject, subject, None, _encode(advisory), "")
+
+    def _create_stream(self, config: dict[str, Any], name: str) -> dict[str, Any]:
         known = self.streams.get(name)
         if known is None:
-            self.streams[name] = Stream(config)
+            self.streams[name] = Stream(config, self._wall_ns())
             self._stream_of.clear()
         elif known.config != config:
             raise Refusal(400, 10058, "stream name already in use with a different configuration")
         return self.streams[name].info({})
 
-    def _create_consumer(self, stream: Stream, name: str, config: dict[str, Any]) -> dict[str, Any]:
+    def _create_consumer(self, request: dict[str, Any], stream_name: str, name: str = "") -> dict[str, Any]:
+        stream, config = self._stream(stream_name), request["config"]
         known = stream.consumers.get(name) if name else None
         if known is None:
             name = name or f"c{next(self._names)}"
@@ -710,7 +790,8 @@ class MemoryBroker:
         return known.info()
 
     def _expire_later(self, consumer: Consumer, threshold_s: float) -> None:
-        idle_s = 0.0 if consumer.requests else self._now() - consumer.used_at
+        is_used = any(self._has_interest(request.inbox) for request in consumer.requests)
+        idle_s = 0.0 if is_used else self._now() - consumer.used_at
         if idle_s < threshold_s - 1e-6:
             self._call_at(self._now() + threshold_s - idle_s, self._expire_later, consumer, threshold_s)
         elif consumer.stream.consumers.get(consumer.name) is consumer:
@@ -757,19 +838,29 @@ class MemoryBroker:
         pull = _Request(inbox, owner, request.get("batch", 1), no_wait=no_wait)
         now = self._now()
         if expires := request.get("expires"):
-            pull.timers.append(self._call_at(now + expires / _NS, self._expire_request, found, pull))
+            pull.timer = self._call_at(now + expires / _NS, self._expire_request, found, pull)
             if beat := request.get("idle_heartbeat"):
-                self._schedule_heartbeat(found, pull, beat / _NS)
+                self._beat_for(owner, pull, beat / _NS)
         found.requests.append(pull)
         self._serve(found)
 
-    def _schedule_heartbeat(self, consumer: Consumer, pull: _Request, every_s: float) -> None:
-        timer = self._call_at(self._now() + every_s, self._beat, consumer, pull, every_s)
-        pull.timers[1:] = [timer]
+    def _beat_for(self, owner: object, pull: _Request, every_s: float) -> None:
+        """Send heartbeats for a request: all those of one client together, so that they cost little."""
+        heart = self._hearts.get((owner, every_s))
+        if heart is None:
+            heart = self._hearts[owner, every_s] = {}
+            self._call_at(self._now() + every_s, self._beat, owner, every_s)
+        heart[pull] = None
 
-    def _beat(self, consumer: Consumer, pull: _Request, every_s: float) -> None:
-        self._status(pull.inbox, "100", "Idle Heartbeat")
-        self._schedule_heartbeat(consumer, pull, every_s)
+    def _beat(self, owner: object, every_s: float) -> None:
+        heart = self._hearts[owner, every_s]
+        for pull in [pull for pull in heart if pull.ended]:
+            del heart[pull]
+        if not heart:
+            del self._hearts[owner, every_s]
+            return
+        self._call_at(self._now() + every_s, self._beat, owner, every_s)
+        self._route_all([pull.inbox for pull in heart], _HEARTBEAT)
 
     def _expire_request(self, consumer: Consumer, pull: _Request) -> None:
         pull.end()
@@ -778,12 +869,20 @@ class MemoryBroker:
             consumer.used_at = self._now()
             self._status(pull.inbox, "408", "Request Timeout")
 
+    def _route_each(self, inboxes: Sequence[str], headers: Headers) -> None:
+        for inbox in inboxes:
+            self._route(inbox, inbox, headers, b"", "")
+
     def _answer(self, reply: str, answer: dict[str, Any]) -> None:
-        self._route(reply, reply, None, msgspec.json.encode(answer), "")
+        self._route(reply, reply, None, _encode(answer), "")
 
     def _status(self, inbox: str, status: str, description: str = "") -> None:
         headers = {"Status": status} | ({"Description": description} if description else {})
         self._route(inbox, inbox, headers, b"", "")
+
+
+def _refuse(_: dict[str, Any], *arguments: str) -> dict[str, Any]:
+    raise Refusal(404, 10003, f"not supported: {arguments}")
 
 
 def _description(message: Stored) -> dict[str, Any]:
@@ -800,8 +899,12 @@ def _description(message: Stored) -> dict[str, Any]:
 
 def _time_text(time_ns: int) -> str:
     seconds, rest = divmod(time_ns, _NS)
-    whole = datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
-    return f"{whole}.{rest:09d}Z"
+    return f"{_second_text(seconds)}.{rest:09d}Z"
+
+
+@lru_cache(10_000)
+def _second_text(seconds: int) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%dT%H:%M:%S")
 
 
 def _block(headers: Iterable[tuple[str, str]]) -> bytes:

@@ -12,14 +12,19 @@ from typing import Any
 
 import msgspec
 from memory_broker import Headers, MemoryBroker, matches
-from virtual_loop import Process, VirtualLoop, current_process
+from virtual_loop import NO_PROCESS, Process, VirtualHandle, VirtualLoop, current_process
 
 from muster_bus._client import NatsError
 
+_USUAL = 0.97
+"""The share of messages with a usual delay; the others are late."""
 _GIVEN_UP_AFTER_S = (6.0, 15.0)
 """When a client of the bus notices by its pings that the broker does not answer."""
 _CALLS_BREAK_AFTER_S = (20.0, 25.0)
 """When gRPC notices by its keep-alive pings that the other side does not answer."""
+
+
+_INBOXES = "_INBOX."
 
 
 class Network:
@@ -29,7 +34,9 @@ class Network:
         self.loop = loop
         self.slowness = 1.0
         self.on_cut_noticed: list[Callable[[Process, bool], None]] = []
+        self.has_cuts = False
         self._random = random
+        self._draw = random.random
         self._cut_from: dict[Process, int] = {}
         self._cut_to: dict[Process, int] = {}
         self._cuts = 0
@@ -37,13 +44,15 @@ class Network:
 
     def delay(self) -> float:
         """Return the delay of one message."""
-        drawn = self._random.random()
-        shortest, range_ = (0.0002, 0.002) if drawn < 0.97 else (0.002, 0.05)
-        return (shortest + self._random.random() * range_) * self.slowness
+        drawn = self._draw()
+        if drawn < _USUAL:
+            return (0.0002 + drawn * (0.002 / _USUAL)) * self.slowness
+        return (0.002 + (drawn - _USUAL) * (0.05 / (1 - _USUAL))) * self.slowness
 
     def cut(self, process: Process, *, sends: bool = True, receives: bool = True) -> None:
         """Lose what ``process`` sends, what it receives, or both."""
         self._cuts += 1
+        self.has_cuts = True
         if sends:
             self._cut_from[process] = self._cuts
         if receives:
@@ -56,6 +65,7 @@ class Network:
         """End the cut of ``process``."""
         self._cut_from.pop(process, None)
         self._cut_to.pop(process, None)
+        self.has_cuts = bool(self._cut_from or self._cut_to)
         waiting, self._waiting = self._waiting, []
         for pipe in waiting:
             pipe.flush()
@@ -85,6 +95,8 @@ class Pipe:
         self._network = network
         self._source = source
         self._target = target
+        self._context = NO_PROCESS if target is None else target.context
+        self._arrived = self._arrive
         self._last_at = 0.0
         self._backlog: list[tuple[Callable[..., object], tuple[Any, ...]]] = []
         self.closed = False
@@ -92,8 +104,11 @@ class Pipe:
     def send(self, callback: Callable[..., object], *args: Any) -> None:
         """Call ``callback(*args)`` in the target when the message arrives."""
         network = self._network
-        self._last_at = max(self._last_at, network.loop.now + network.delay())
-        network.loop.deliver(self._last_at, self._target, self._arrive, callback, args)
+        loop = network.loop
+        at = loop.now + network.delay()
+        at = max(at, self._last_at)
+        self._last_at = at
+        loop.push(VirtualHandle(self._arrived, (callback, args), self._context, self._target, at, True))
 
     def flush(self) -> None:
         """Deliver what waited for the end of a cut."""
@@ -104,9 +119,10 @@ class Pipe:
     def _arrive(self, callback: Callable[..., object], args: tuple[Any, ...]) -> None:
         if self.closed:
             return
-        if self._backlog or self._network.is_cut(self._source, self._target):
+        network = self._network
+        if self._backlog or (network.has_cuts and network.is_cut(self._source, self._target)):
             if not self._backlog:
-                self._network.wait(self)
+                network.wait(self)
             self._backlog.append((callback, args))
             return
         callback(*args)
@@ -232,18 +248,21 @@ class BusHub:
 
     def route(self, destination: str, subject: str, headers: Headers | None, data: bytes, reply: str) -> bool:
         """Deliver to every subscription without a group, and to one of each group."""
-        found: list[tuple[tuple[Connection, int], str]] = []
+        message = Message(subject, reply, data, headers)
+        family = self._families.get(destination.rpartition(".")[0])
+        if family is not None and destination.startswith(_INBOXES):
+            for key in family:
+                self._send(key, message)
+            return True
+        found = list(family.items()) if family else []
         if exact := self._exact.get(destination):
             found += exact.items()
-        if family := self._families.get(destination.rpartition(".")[0]):
-            found += family.items()
         for key, (pattern, group) in self._wild.items():
             if matches(pattern, destination):
                 found.append((key, group))
         if not found:
             return False
         groups: dict[str, list[tuple[Connection, int]]] = {}
-        message = Message(subject, reply, data, headers)
         for key, group in found:
             if group:
                 groups.setdefault(group, []).append(key)
@@ -252,6 +271,19 @@ class BusHub:
         for members in groups.values():
             self._send(self._random.choice(members), message)
         return True
+
+    def has_interest(self, inbox: str) -> bool:
+        """Return whether a client listens on an inbox."""
+        return inbox.rpartition(".")[0] in self._families
+
+    def route_all(self, inboxes: Sequence[str], headers: Headers) -> None:
+        """Deliver the same message to several inboxes of one client, as one message on its way."""
+        batches: dict[Connection, list[tuple[int, Message]]] = {}
+        for inbox in inboxes:
+            for connection, sid in self._families.get(inbox.rpartition(".")[0], ()):
+                batches.setdefault(connection, []).append((sid, Message(inbox, "", b"", headers)))
+        for connection, batch in batches.items():
+            connection.down.send(connection.client.receive_all, connection, batch)
 
     def _send(self, key: tuple[Connection, int], message: Message) -> None:
         connection, sid = key
@@ -393,6 +425,13 @@ class MemoryClient:
         known = self._subscriptions.get(sid)
         if known is not None and connection is self._connection:
             known[2](message)
+
+    def receive_all(self, connection: Connection, batch: list[tuple[int, Message]]) -> None:
+        """Pass messages to their subscriptions."""
+        if connection is self._connection:
+            for sid, message in batch:
+                if (known := self._subscriptions.get(sid)) is not None:
+                    known[2](message)
 
     def lose(self, connection: Connection) -> None:
         """Notice that the connection is lost, and connect again."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 
 import msgspec
 from grpc import aio
@@ -17,7 +17,7 @@ from muster_bus.messages import Incoming
 from muster_core.events import JobEvicted, ReplicasChanged
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Phase, ReplicaState
-from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, STATUS_TRACKER
+from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, STATUS_TRACKER
 from muster_events.codec import UnreadableEvent, read_job_event
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
@@ -27,6 +27,10 @@ STALE_S = 2.0
 PART_OF_GANG_S = 15.0
 """How long a gang may run in part while nothing is disturbed."""
 _RECOVERY_S = 4.0
+_TAKEOVER_S = 2.0
+"""How long (s) it takes to notice that a lease has ended, and to read a partition."""
+_ENDED = f"$KV.{JOBS_BUCKET}.ended."
+"""Keys of the records of settled jobs; a live record is also removed when its job is settled."""
 _CAPACITY_REASONS = frozenset({"Preempted", "Reclaimed"})
 
 
@@ -71,7 +75,7 @@ class Truth:
         self._trace.update(stored.data)
         if stream.name == JOBS_STREAM:
             self._apply(stored, now)
-        elif stream.name == f"KV_{JOBS_BUCKET}" and stored.headers and "KV-Operation" in stored.headers:
+        elif stored.subject.startswith(_ENDED) and stored.headers and "KV-Operation" in stored.headers:
             job_id = stored.subject.rpartition(".")[2]
             self.removed[job_id] = now
 
@@ -148,9 +152,17 @@ class StatusProbe:
         self._truth = truth
         self._report = report
 
-    def instances(self, disturbed_until: dict[str, float]) -> list[Instance]:
-        """Return the instances that must answer correctly now."""
+    def instances(
+        self, disturbed_until: Mapping[str, float], *, takeover_until: float = 0.0
+    ) -> list[Instance]:
+        """Return the instances that must answer correctly now.
+
+        ``disturbed_until`` is when the faults of an instance end; ``*`` stands for all. Until ``takeover_until`` partitions may
+        have no owner, so that no instance can know their records.
+        """
         now = self._system.loop.elapsed
+        if now < takeover_until:
+            return []
         return [
             instance
             for instance in self._system.instances
@@ -160,6 +172,20 @@ class StatusProbe:
             and now >= disturbed_until.get(instance.name, 0.0) + _RECOVERY_S
             and now >= disturbed_until.get("*", 0.0) + _RECOVERY_S
         ]
+
+    def takeover_of(self, instance: Instance) -> float:
+        """Return until when partitions may have no owner because ``instance`` is struck now.
+
+        If it can send and not receive, it renews its lease once more. Its time to live is longer after slow renewals.
+        """
+        process = instance.process
+        if instance.service != STATUS_TRACKER or process is None:
+            return 0.0
+        subject = f"$KV.{LEASES_BUCKET}.{STATUS_TRACKER}.{process.name.replace('.', '_')}"
+        leases = self._system.broker.streams[f"KV_{LEASES_BUCKET}"]
+        stored = leases.messages.get(leases.last_on(subject))
+        ttl_s = msgspec.json.decode(stored.data).get("ttl_s", 0) if stored is not None and stored.data else 0
+        return self._system.loop.elapsed + ttl_s * 4 / 3 + _TAKEOVER_S
 
     async def check(self, instance: Instance, jobs: Collection[str], *, stale_s: float = STALE_S) -> bool:
         """Ask one instance for all jobs; returns whether it answered."""

@@ -20,6 +20,7 @@ from collections.abc import Callable, Collection, Coroutine, Iterator, Sequence
 from typing import Any
 
 import msgspec
+from defects import DEFECTS
 from grpc import StatusCode, aio
 from memory_grpc import as_channel
 from simulated_invariants import PartialGangs, StatusProbe, Truth, Violation
@@ -28,7 +29,7 @@ from virtual_system import Instance, VirtualSystem
 from workload import DISTURBS_REPLICAS, WARM_UP_S, Action, Fault, Plan, PlannedFault, PlannedJob, make_plan
 
 from muster_core.models import TERMINAL_PHASES
-from muster_events.catalogue import GATEWAY, JOBS_BUCKET
+from muster_events.catalogue import GATEWAY, JOBS_BUCKET, STATUS_TRACKER
 from muster_rpc.convert import job_to_proto
 from muster_rpc.v1 import (
     cluster_service_pb2,
@@ -77,6 +78,7 @@ class SimulatedRun:
         self._gangs = PartialGangs(self.system.machine.ledger, self.truth, self.report)
         self._acknowledged: dict[str, PlannedJob] = {}
         self._disturbed_until: dict[str, float] = {}
+        self._takeover_until = 0.0
         self._choices = self.system.random("choices")
         self._stub = job_service_pb2_grpc.JobServiceStub(as_channel(self.system.channel(GATEWAY)))
         self._cluster = cluster_service_pb2_grpc.ClusterServiceStub(as_channel(self.system.channel(GATEWAY)))
@@ -189,6 +191,7 @@ class SimulatedRun:
         self._disturbed_until[name] = max(
             self._disturbed_until.get(name, 0.0), self.system.loop.elapsed + fault.seconds
         )
+        self._takeover_until = max(self._takeover_until, self._probe.takeover_of(instance))
         process = instance.process
         if process is None or not process.alive:
             return
@@ -204,6 +207,9 @@ class SimulatedRun:
                 self.system.loop.pause(process)
                 await asyncio.sleep(fault.seconds)
                 self.system.loop.resume(process, timers_first=fault.choice < 0.5)
+                if instance.service == STATUS_TRACKER and instance.process is process:
+                    # It must not answer from what it knew before the pause.
+                    await self._probe.check(instance, self._acknowledged)
             case Fault.PARTITION:
                 self.system.network.cut(process, sends=fault.choice < 0.8, receives=fault.choice > 0.2)
                 await asyncio.sleep(fault.seconds)
@@ -237,7 +243,9 @@ class SimulatedRun:
             self._gangs.check(now, self._acknowledged, disturbed=now < latest + 10.0)
             if now - last_probe >= _PROBE_S:
                 last_probe = now
-                for instance in self._probe.instances(self._disturbed_until):
+                for instance in self._probe.instances(
+                    self._disturbed_until, takeover_until=self._takeover_until
+                ):
                     await self._probe.check(instance, self._acknowledged)
 
     def _phase(self, job_id: str) -> str:
@@ -458,6 +466,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--kinds", default="all", help=f"kinds of faults: all, none, or some of {','.join(Fault)}"
     )
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
+    parser.add_argument("--defect", choices=sorted(DEFECTS), help="put this defect in before each run")
+    parser.add_argument("--until-found", action="store_true", help="end with the first violation")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the logs of the services")
     parser.add_argument(
         "--json", action="store_true", help="print each outcome as a line of JSON, and nothing else"
@@ -473,7 +483,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     failed = runs = 0
     simulated_s = real_s = 0.0
     for outcome in run_seeds(
-        range(chosen.seed, chosen.seed + chosen.count * chosen.step, chosen.step), kinds, at_once=chosen.jobs
+        range(chosen.seed, chosen.seed + chosen.count * chosen.step, chosen.step),
+        kinds,
+        defect=DEFECTS.get(chosen.defect or ""),
+        at_once=chosen.jobs,
+        until=lambda outcome: chosen.until_found and bool(outcome.violations),
     ):
         if chosen.json:
             print(msgspec.json.encode(outcome).decode(), flush=True)

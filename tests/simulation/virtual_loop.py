@@ -10,12 +10,12 @@ from __future__ import annotations
 import asyncio
 import contextvars
 import enum
-import heapq
 import sys
 import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextvars import Context, ContextVar
+from heapq import heappop, heappush
 from typing import Any, TypeVar, cast
 
 T = TypeVar("T")
@@ -61,20 +61,26 @@ NO_PROCESS = contextvars.copy_context()
 """The context of callbacks that belong to no process."""
 
 
-class VirtualHandle(asyncio.TimerHandle):
-    """A scheduled callback."""
+class VirtualHandle:
+    """A scheduled callback. It has what asyncio uses of ``asyncio.TimerHandle``, and less to construct."""
 
-    __slots__ = ("args", "at", "callback", "context", "is_cancelled", "is_message", "process")
+    __slots__ = ("__weakref__", "args", "at", "callback", "context", "is_cancelled", "is_message", "process")
 
     def __init__(
-        self, callback: Callable[..., object], args: tuple[Any, ...], context: Context, when: float
+        self,
+        callback: Callable[..., object],
+        args: tuple[Any, ...],
+        context: Context,
+        process: Process | None,
+        when: float,
+        is_message: bool = False,
     ) -> None:
         self.callback = callback
         self.args = args
         self.context = context
-        self.process = context.get(_process)
+        self.process = process
         self.at = when
-        self.is_message = False
+        self.is_message = is_message
         self.is_cancelled = False
 
     def cancel(self) -> None:
@@ -118,6 +124,7 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._timers: list[tuple[float, int, VirtualHandle]] = []
         self._serial = 0
         self._running = False
+        self._ended = False
         self._closed = False
         self._readers: dict[int, VirtualHandle] = {}
 
@@ -158,33 +165,35 @@ class VirtualLoop(asyncio.AbstractEventLoop):
 
     # Callbacks.
 
-    def call_soon(
+    def call_soon(  # type: ignore[override]
         self, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> VirtualHandle:  # type: ignore[override]
+    ) -> VirtualHandle:
         """Call as soon as possible, after what was scheduled before."""
-        handle = VirtualHandle(
-            callback, args, contextvars.copy_context() if context is None else context, self.now
-        )
+        if context is None:
+            handle = VirtualHandle(callback, args, contextvars.copy_context(), self.current, self.now)
+        else:
+            handle = VirtualHandle(callback, args, context, context.get(_process), self.now)
         self._ready.append(handle)
         return handle
 
     call_soon_threadsafe = call_soon  # type: ignore[assignment]
 
-    def call_later(
+    def call_later(  # type: ignore[override]
         self, delay: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> VirtualHandle:  # type: ignore[override]
+    ) -> VirtualHandle:
         """Call after ``delay`` seconds."""
         return self.call_at(self.now + max(delay, 0.0), callback, *args, context=context)
 
-    def call_at(
+    def call_at(  # type: ignore[override]
         self, when: float, callback: Callable[..., object], *args: Any, context: Context | None = None
-    ) -> VirtualHandle:  # type: ignore[override]
+    ) -> VirtualHandle:
         """Call at ``when``, by the monotonic clock."""
-        handle = VirtualHandle(
-            callback, args, contextvars.copy_context() if context is None else context, when
-        )
+        if context is None:
+            handle = VirtualHandle(callback, args, contextvars.copy_context(), self.current, when)
+        else:
+            handle = VirtualHandle(callback, args, context, context.get(_process), when)
         self._serial += 1
-        heapq.heappush(self._timers, (when, self._serial, handle))
+        heappush(self._timers, (when, self._serial, handle))
         return handle
 
     def deliver(
@@ -192,13 +201,19 @@ class VirtualLoop(asyncio.AbstractEventLoop):
     ) -> VirtualHandle:
         """Call in ``process`` when a message arrives at ``when``."""
         context = NO_PROCESS if process is None else process.context
-        handle = self.call_at(when, callback, *args, context=context)
-        handle.is_message = True
+        handle = VirtualHandle(callback, args, context, process, when, True)
+        self._serial += 1
+        heappush(self._timers, (when, self._serial, handle))
         return handle
+
+    def push(self, handle: VirtualHandle) -> None:
+        """Schedule a handle that the caller has constructed."""
+        self._serial += 1
+        heappush(self._timers, (handle.at, self._serial, handle))
 
     def add_reader(self, fd: Any, callback: Callable[..., object], *args: Any) -> None:
         """Call whenever ``make_readable`` is called for ``fd``, which is a number of the simulation."""
-        self._readers[fd] = VirtualHandle(callback, args, contextvars.copy_context(), self.now)
+        self._readers[fd] = VirtualHandle(callback, args, contextvars.copy_context(), self.current, self.now)
 
     def remove_reader(self, fd: Any) -> bool:
         """Remove the callback of ``fd``."""
@@ -243,38 +258,41 @@ class VirtualLoop(asyncio.AbstractEventLoop):
         self._running = True
         try:
             task = asyncio.ensure_future(future, loop=self)
-            self._run(task.done)
+            self._ended = False
+            task.add_done_callback(self._end)
+            self._run()
             return task.result()
         finally:
             self._running = False
             asyncio.events._set_running_loop(None)  # type: ignore[attr-defined]
 
-    def _run(self, is_done: Callable[[], bool]) -> None:
+    def _end(self, _: object) -> None:
+        self._ended = True
+
+    def _run(self) -> None:
         ready, timers = self._ready, self._timers
-        at_this_instant = 0
-        while not is_done():
-            if not ready:
-                if not timers:
-                    raise Stuck("nothing is left to do, and the run has not ended")
-                when, _, handle = heapq.heappop(timers)
-                if handle.is_cancelled:
-                    continue
-                if when > self.now:
-                    self.now = when
-                    at_this_instant = 0
-            else:
+        running, paused = ProcessState.RUNNING, ProcessState.PAUSED
+        ran = at_this_instant = 0
+        while not self._ended:
+            if ready:
                 handle = ready.popleft()
-                if handle.is_cancelled:
-                    continue
+            elif timers:
+                when, _, handle = heappop(timers)
+                if when > self.now and not handle.is_cancelled:
+                    self.now = when
+                    at_this_instant = ran
+            else:
+                raise Stuck("nothing is left to do, and the run has not ended")
+            if handle.is_cancelled:
+                continue
             process = handle.process
-            if process is not None and process.state is not ProcessState.RUNNING:
-                if process.state is ProcessState.PAUSED:
+            if process is not None and process.state is not running:
+                if process.state is paused:
                     process.parked.append(handle)
                 continue
-            at_this_instant += 1
-            if at_this_instant > _MOST_AT_ONE_INSTANT:
+            ran += 1
+            if ran - at_this_instant > _MOST_AT_ONE_INSTANT:
                 raise Stuck(f"{handle.callback} and others run for ever at one instant")
-            self.callbacks_run += 1
             self.current = process
             try:
                 handle.context.run(handle.callback, *handle.args)
@@ -282,7 +300,8 @@ class VirtualLoop(asyncio.AbstractEventLoop):
                 raise
             except BaseException as error:
                 self.call_exception_handler({"message": f"in {handle.callback}", "exception": error})
-            self.current = None
+        self.current = None
+        self.callbacks_run += ran
 
     def pause(self, process: Process) -> None:
         """Stop running the callbacks of ``process``; they wait."""

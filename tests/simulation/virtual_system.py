@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import random as global_random
 import secrets
 import sys
@@ -15,7 +16,7 @@ from grpc import aio
 from memory_broker import MemoryBroker
 from memory_grpc import Endpoint, GrpcNetwork, MemoryChannel
 from memory_machine import Machine, MemoryRuntime
-from memory_network import BusHub, Network
+from memory_network import BusHub, Network, Pipe
 from virtual_loop import Process, VirtualLoop
 
 import muster_bus.connection
@@ -39,6 +40,7 @@ from muster_events.catalogue import (
     STATUS_TRACKER,
     STREAMS,
 )
+from muster_formats.registry import all_formats
 from muster_gateway.settings import GatewaySettings
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_scaler.settings import ScalerSettings
@@ -51,6 +53,10 @@ from muster_service.supervisor import PartSupervisor
 from muster_service.tracing import Telemetry
 from muster_spec_validator.settings import SpecValidatorSettings
 from muster_status_tracker.settings import StatusTrackerSettings
+
+os.environ["OTEL_SDK_DISABLED"] = "true"
+# The readers of documents are imported here once, and not in every run.
+all_formats()
 
 _STARTING = "start"
 _DRAIN_SHARE = 0.6
@@ -72,6 +78,41 @@ SERVICES: Mapping[str, tuple[Build, type[ServiceSettings], Mapping[str, Any]]] =
     SCALER: (muster_scaler.service.build, ScalerSettings, {"idle_period_seconds": 5.0}),
     STATUS_TRACKER: (muster_status_tracker.service.build, StatusTrackerSettings, {}),
 }
+
+
+class _NoMetric:
+    """A counter, gauge or histogram that counts nothing."""
+
+    def labels(self, *_: object) -> _NoMetric:
+        return self
+
+    def inc(self, _: float = 1) -> None:
+        return
+
+    def dec(self, _: float = 1) -> None:
+        return
+
+    def set(self, _: float) -> None:
+        return
+
+    def observe(self, _: float) -> None:
+        return
+
+    def set_function(self, _: object) -> None:
+        return
+
+
+class _NoMetrics(Metrics):
+    """Metrics that cost nothing."""
+
+    def __init__(self) -> None:
+        super().__init__(process=False)
+
+    def _metric(self, kind: object, name: str, make: object) -> Any:
+        return _NO_METRIC
+
+
+_NO_METRIC = _NoMetric()
 
 
 class Instance:
@@ -127,7 +168,7 @@ class Instance:
             settings=settings,
             app=app,
             telemetry=telemetry,
-            metrics=Metrics(process=False),
+            metrics=_NoMetrics(),
         )
         self.context = context
         context.set_ready(_STARTING, False)
@@ -156,9 +197,10 @@ class Instance:
         system = self._system
         system.calls.serve(endpoint)
 
+        watched = Pipe(system.network, process, None)
+
         def report_health(service: str, serving: bool) -> None:
-            loop = system.loop
-            loop.deliver(loop.now + system.network.delay(), None, endpoint.set_serving, service, serving)
+            watched.send(endpoint.set_serving, service, serving)
 
         readiness = context.readiness
         readiness.listen(lambda ready: report_health("", ready))
@@ -200,6 +242,8 @@ class VirtualSystem:
             wall_ns=self.loop.wall_ns,
             call_at=self._call_at,
             route=self.hub.route,
+            route_all=self.hub.route_all,
+            has_interest=self.hub.has_interest,
             store_delay=lambda: 0.0002 + store.random() * 0.0015,
         )
         self.machine = Machine(self.loop, self.random("machine"), nodes, report)

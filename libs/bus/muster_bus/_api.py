@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, TypeVar
 import msgspec
 
 from muster_bus.errors import BusNotFound, BusUnavailable
-from muster_bus.messages import Incoming, PubAckError, raise_refusal
+from muster_bus.messages import UNREADABLE, Incoming, PubAckError, raise_refusal
 
 if TYPE_CHECKING:
     from muster_bus.connection import Bus
@@ -109,7 +109,7 @@ async def call(bus: Bus, api_subject: str, payload: object, answer: type[T]) -> 
         if failure.error is not None:
             raise_refusal(failure.error)
         return msgspec.json.decode(reply.data, type=answer)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BusUnavailable(f"unreadable answer to {api_subject}: {error}") from error
 
 

@@ -170,7 +170,7 @@ async def _deliver(receive: Receive, message: WireMessage) -> None:
 
 
 class _Client(Client):
-    """The library's client with two changes.
+    """The library's client with four changes.
 
     It tolerates a cancelled ping. The library passes a pong to the oldest caller; if that one has given up, it fails and
     stops reading, and the connection appears idle until it is found dead many seconds later. Flushing or draining on a
@@ -178,6 +178,11 @@ class _Client(Client):
 
     It also delivers messages as they are read. The library queues each message for a task, which costs about as much as
     the rest of receiving it.
+
+    It closes a connection on which a broker does not answer, for example a stopped one, before it makes another.
+
+    And it makes another connection after bytes that are not the protocol, whichever error they lead to. The library stops
+    reading or reconnecting at errors that it does not expect, with a line in the log.
     """
 
     async def subscribe_direct(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
@@ -197,6 +202,22 @@ class _Client(Client):
             callback.args[0](_Message(name, reply.decode(errors="replace"), data, read_headers(headers)))
         except Exception as error:
             await self._error_cb(error)
+
+    async def _process_connect_init(self) -> None:
+        try:
+            await super()._process_connect_init()
+        except BaseException as error:
+            if self._transport is not None:
+                self._transport.close()
+            if not isinstance(error, Exception) or isinstance(error, OSError | TimeoutError | NatsError):
+                raise
+            raise NatsError(f"the greeting of the broker cannot be read: {error}") from error
+
+    async def _read_loop(self) -> None:
+        await super()._read_loop()
+        task = asyncio.current_task()
+        if self.is_connected and not (task is not None and task.cancelling()):
+            await self._process_op_err(NatsError("what the broker sent cannot be read"))
 
     async def _process_pong(self) -> None:
         waiting = cast("list[asyncio.Future[bool]]", self._pongs)  # pyright: ignore[reportUnknownMemberType]

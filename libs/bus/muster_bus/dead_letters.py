@@ -28,7 +28,7 @@ import msgspec
 from muster_bus import _api
 from muster_bus.connection import Bus, Subscription
 from muster_bus.errors import BusError, BusNotFound, BusRejected, WrongSequence
-from muster_bus.messages import Incoming, Outgoing
+from muster_bus.messages import UNREADABLE, Incoming, Outgoing
 from muster_bus.ordered_consumer import StreamRange, read_range
 from muster_bus.provision import StreamSpec
 
@@ -289,7 +289,7 @@ class DeadLetters:
 def _advisory(message: Incoming, stream: str, consumer: str) -> _Advisory | None:
     try:
         advisory = msgspec.json.decode(message.data, type=_Advisory)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         why = str(error)
     else:
         if (advisory.stream, advisory.consumer) == (stream, consumer):
@@ -308,7 +308,7 @@ def _advisory(message: Incoming, stream: str, consumer: str) -> _Advisory | None
 def _dead_letter(message: Incoming) -> DeadLetter:
     try:
         dead_letter = msgspec.json.decode(message.data, type=DeadLetter)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         dead_letter = DeadLetter(
             subject=message.subject,
             stream=message.stream,

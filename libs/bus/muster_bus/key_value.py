@@ -342,7 +342,7 @@ class KeyValueStore:
 
         Raises ``WrongSequence`` if the key's revision is not ``expected``.
         """
-        headers = {OPERATION: PURGE, ROLLUP: "sub"}
+        headers = {OPERATION: PURGE}
         if ttl_s is not None:
             headers[TTL] = f"{ttl_s}s"
         return await self._write(key, b"", headers, expected)
@@ -413,7 +413,9 @@ class KeyValueStore:
             subject=self._subject_of(key),
             data=value,
             msg_id="",
-            headers=headers,
+            # The broker records what a rollup removes. What a limit per key removes it derives again after a crash, and a
+            # value comes back if the marker of its removal has expired.
+            headers=headers | {ROLLUP: "sub"},
             expected_last=expected,
             expected_subject=self._prefix + compared if compared else "",
         )

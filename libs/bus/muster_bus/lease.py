@@ -16,6 +16,7 @@ import msgspec
 from muster_bus.errors import BusError, BusUnavailable, WrongSequence
 from muster_bus.key_value import Entry, KeyValueStore
 from muster_bus.lease_time import LeaseTime, elapsed_s
+from muster_bus.messages import UNREADABLE
 
 log = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ class LeaseValue(msgspec.Struct, frozen=True):
         """Decode the value of a key; an unreadable one counts as that of an unknown instance."""
         try:
             return msgspec.json.decode(entry.value, type=cls)
-        except (msgspec.DecodeError, UnicodeDecodeError):
+        except UNREADABLE:
             return cls(instance="", token="")
 
 

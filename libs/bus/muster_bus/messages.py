@@ -33,6 +33,9 @@ _OUT_OF_STORAGE = frozenset({10002, 10023, 10028, 10047})
 _UNAVAILABLE = frozenset({10008, 10039, 10076})
 _MISSING = frozenset({10014, 10059})
 
+UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+"""What decoding JSON raises: text that is not UTF-8 has an error of its own, and deep nesting exhausts the stack."""
+
 _TOKENS = re.compile(r"[^\s.*>\x00-\x1f]+(\.[^\s.*>\x00-\x1f]+)*")
 
 
@@ -147,7 +150,7 @@ def parse_ack(data: bytes) -> PubAck:
     """Return the acknowledgement in ``data``; raises the error of a refusal."""
     try:
         ack = _decode_ack(data)
-    except msgspec.DecodeError as error:
+    except UNREADABLE as error:
         raise BusUnavailable(f"unreadable acknowledgement: {error}") from error
     if ack.error is not None:
         raise_refusal(ack.error)

@@ -116,13 +116,17 @@ async def _drain(
         await _discard(bus, stream, info.name)
         return
     expected = 1
-    depth = min(2 * batch, info.num_pending)
+    left = info.num_pending
     async with PullSubscription(
-        bus, stream=stream, consumer=info.name, depth=depth, ephemeral=True
+        bus, stream=stream, consumer=info.name, depth=min(2 * batch, left), ephemeral=True
     ) as subscription:
         try:
             while True:
-                chunk = [message for _, message in await subscription.take(batch, wait_s=_IDLE_S)]
+                # A request for more than there is would wait in the broker until the consumer is deleted.
+                depth = left if left <= 2 * batch else None
+                chunk = [
+                    message for _, message in await subscription.take(batch, depth=depth, wait_s=_IDLE_S)
+                ]
                 if not chunk:
                     if await _exhausted(bus, stream, info.name, expected):
                         return
@@ -133,7 +137,8 @@ async def _drain(
                     raise ConsumerGone(f"{info.name} skipped a message")
                 expected += len(chunk)
                 yield chunk
-                if not chunk[-1].pending:
+                left = chunk[-1].pending
+                if not left:
                     return
         finally:
             await _discard(bus, stream, info.name)

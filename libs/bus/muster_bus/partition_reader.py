@@ -67,6 +67,8 @@ _IN_FLIGHT_S = 0.01
 _ACKNOWLEDGE_EVERY_S = 0.25
 _CHECK_EVERY_S = 1.0
 _CHECK_LATER_EVERY_S = 5.0
+_CHECK_AFTER_RECONNECT_S = 0.1
+_CHECK_WITHOUT_CONSUMER_S = 0.25
 _NEW_OWNER_S = 60.0
 """For so long after the start it is likely that an earlier owner still takes messages."""
 
@@ -147,6 +149,7 @@ class PartitionReader:
         self._acknowledge_at = 0.0
         self._began_at = 0.0
         self._check_at = 0.0
+        self._compared = 0
         self._gapless = False
         self._stopping = False
 
@@ -162,12 +165,16 @@ class PartitionReader:
 
     async def run(self) -> None:
         """Rebuild, catch up, and follow until ``stop``; waits for an unavailable broker."""
-        async with self._source, self._replays:
-            await self._rebuild()
-            await self._catch_up()
-            self._began_at = asyncio.get_running_loop().time()
-            self._check_at = self._began_at + _CHECK_EVERY_S
-            await self._follow()
+        forget = self._bus.on_reconnect(self._check_soon)
+        try:
+            async with self._source, self._replays:
+                await self._rebuild()
+                await self._catch_up()
+                self._began_at = asyncio.get_running_loop().time()
+                self._check_at = self._began_at + _CHECK_EVERY_S
+                await self._follow()
+        finally:
+            forget()
 
     async def wait_for(self, sequence: int, timeout_s: float) -> None:
         """Return when every matching message up to ``sequence`` is handled; raises ``TimeoutError``.
@@ -298,7 +305,11 @@ class PartitionReader:
             self._bus.metrics.lag(self._durable, batch[-1].pending)
 
     async def _take_delivered(self, subscription: PullSubscription) -> None:
-        waits = (self._until_acknowledged(), max(0.0, self._check_at - asyncio.get_running_loop().time()))
+        now = asyncio.get_running_loop().time()
+        if subscription.is_refused:
+            # The stream has the messages although the consumer is gone.
+            self._check_at = min(self._check_at, now + _CHECK_WITHOUT_CONSUMER_S)
+        waits = (self._until_acknowledged(), max(0.0, self._check_at - now))
         deliveries = await subscription.take(
             self._batch, wait_s=min(wait_s for wait_s in waits if wait_s is not None)
         )
@@ -311,7 +322,7 @@ class PartitionReader:
             await self._acknowledge()
 
     async def _read_taken_by_others(self, subscription: PullSubscription) -> None:
-        """Read from the stream what another instance has taken from the consumer, if nothing comes after it.
+        """Read from the stream what another instance or connection has taken from the consumer, if nothing comes after it.
 
         An owner that was paused takes messages until it finds that it has lost the partition.
         """
@@ -319,12 +330,23 @@ class PartitionReader:
         is_new = now < self._began_at + _NEW_OWNER_S
         self._check_at = now + (_CHECK_EVERY_S if is_new else _CHECK_LATER_EVERY_S)
         try:
+            end = await self._bus.last_sequence(self._stream)
+            if end <= max(self._position, self._compared):
+                return
             unread = await next_unread(self._bus, self._stream, self._filters, self._position)
-            if unread is not None and not await subscription.has_any(within_s=_POLL_S):
-                log.info("%s: another instance has taken %d", self._durable, unread)
+            if unread is None:
+                self._compared = end
+            elif not await subscription.has_any(within_s=_POLL_S):
+                log.info("%s: %d is not delivered, and read from the stream", self._durable, unread)
                 await self._read(await self._bus.last_sequence(self._stream), live=True)
         except BusUnavailable as error:
             log.info("%s cannot be compared with the stream: %s", self._durable, error)
+            self._check_at = now + _CHECK_EVERY_S
+
+    def _check_soon(self) -> None:
+        """Compare with the stream: deliveries that were in flight on the lost connection come again only after ``ack_wait``."""
+        self._check_at = asyncio.get_running_loop().time() + _CHECK_AFTER_RECONNECT_S
+        self._source.wake()
 
     async def _absorb(self, deliveries: list[tuple[int, Incoming]]) -> None:
         """Handle new deliveries, and what is missing between them."""

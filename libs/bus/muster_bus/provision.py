@@ -1,6 +1,7 @@
 """Create or update streams, consumers and buckets as declared.
 
-This is a deployment step, and part of the start of ``muster up``; services do not provision.
+This is a deployment step, and part of the start of ``muster up``; services create only what was deleted under them
+(``catalogue_reconciler``).
 """
 
 import asyncio
@@ -63,7 +64,6 @@ class BucketSpec(msgspec.Struct, frozen=True, kw_only=True):
     """A key-value bucket; ``ttl`` admits keys with a time to live, as for leases."""
 
     name: str
-    history: int = 1
     max_bytes: int = -1
     max_value_bytes: int = -1
     replicas: int = 1
@@ -184,12 +184,11 @@ def _stream(spec: StreamSpec) -> dict[str, object]:
 
 
 def stream_of_bucket(spec: BucketSpec) -> StreamSpec:
-    """Return the stream of a bucket."""
+    """Return the stream of a bucket. It has no limit per key: each write replaces the one before (``KeyValueStore``)."""
     return StreamSpec(
         name=f"KV_{spec.name}",
         subjects=[f"$KV.{spec.name}.>"],
         max_bytes=spec.max_bytes,
-        max_msgs_per_subject=spec.history,
         max_msg_bytes=spec.max_value_bytes,
         replicas=spec.replicas,
         allow_msg_ttl=spec.ttl,

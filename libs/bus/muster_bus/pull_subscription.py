@@ -127,6 +127,11 @@ class PullSubscription:
             # Messages in flight are received, so that the owner can return them for another instance.
             await self._subscription.drain()
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether the broker refuses requests, for example because the consumer was deleted."""
+        return self._pause_s > _FIRST_PAUSE_S
+
     def interrupt(self) -> None:
         """Make ``take`` return an empty list, now and from now on."""
         self._interrupted = True
@@ -249,6 +254,7 @@ class PullSubscription:
             return
         status = incoming.headers.get(STATUS, "")
         if status == _HEARTBEAT:
+            self._pause_s = _FIRST_PAUSE_S
             return
         self._open.pop(incoming.subject.rpartition(".")[2], None)
         if status in {_NO_RESPONDERS, _CONFLICT}:
@@ -275,5 +281,8 @@ class PullSubscription:
             status,
             description,
         )
+        if not self.is_refused:
+            # Its reader may read the stream instead.
+            self._woken = True
         self._not_before = self._clock() + self._pause_s
         self._pause_s = min(self._pause_s * 2, _LONGEST_PAUSE_S)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import re
-from typing import cast
+from typing import TypeVar, cast
 
 import msgspec
 
-from muster_bus.messages import Incoming, Outgoing
+from muster_bus.messages import UNREADABLE, Incoming, Outgoing
 from muster_core import events
 from muster_core.models import JobRecord, RestartScope
 from muster_events.subjects import BadToken, capacity_subject, job_in, job_subject, node_subject
@@ -29,8 +29,7 @@ _pool_decoder = msgspec.json.Decoder(events.PoolEvent)
 _record_decoder = msgspec.json.Decoder(JobRecord)
 _encoder = msgspec.json.Encoder()
 
-# A document that is nested too deeply exhausts the decoder's stack, which raises its own error.
-_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
+T = TypeVar("T")
 
 
 class UnreadableEvent(ValueError):
@@ -89,9 +88,8 @@ def read_job_event(incoming: Incoming) -> events.StoredEvent:
     where = f"{incoming.subject} at {incoming.stream_sequence}"
     try:
         job_id, name = job_in(incoming.subject)
-        _check_numbers(incoming.data)
-        event = _job_decoder.decode(incoming.data)
-    except (BadToken, *_UNREADABLE) as error:
+        event = _decoded(incoming.data, _job_decoder)
+    except (BadToken, *UNREADABLE) as error:
         raise UnreadableEvent(f"{where}: {error}") from error
     if type(event).__name__ != name:
         raise UnreadableEvent(f"{where}: the subject says {name}, the body {type(event).__name__}")
@@ -108,9 +106,8 @@ def read_job_event(incoming: Incoming) -> events.StoredEvent:
 def read_pool_event(data: bytes) -> events.PoolEvent:
     """Decode a pool event; raises ``UnreadableEvent``."""
     try:
-        _check_numbers(data)
-        return _pool_decoder.decode(data)
-    except _UNREADABLE as error:
+        return _decoded(data, _pool_decoder)
+    except UNREADABLE as error:
         raise UnreadableEvent(str(error)) from error
 
 
@@ -161,10 +158,16 @@ def encode_record(record: JobRecord) -> bytes:
 def decode_record(data: bytes) -> JobRecord:
     """Decode a job record from its bucket; raises ``UnreadableEvent``."""
     try:
-        _check_numbers(data)
-        return _record_decoder.decode(data)
-    except _UNREADABLE as error:
+        return _decoded(data, _record_decoder)
+    except UNREADABLE as error:
         raise UnreadableEvent(str(error)) from error
+
+
+def _decoded(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
+    # The decoder skips unknown fields unread: a damaged name would be such a field, and the event another one.
+    data.decode()
+    _check_numbers(data)
+    return decoder.decode(data)
 
 
 def _headers(

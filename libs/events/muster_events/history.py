@@ -13,6 +13,7 @@ import msgspec
 
 from muster_bus.errors import BusUnavailable
 from muster_bus.key_value import Entry, KeyHeaders, KeyValueStore
+from muster_bus.messages import UNREADABLE
 from muster_core.lifecycle import awaits_build, expiry
 from muster_core.models import Job, JobRecord, Phase
 from muster_events.codec import UnreadableEvent, decode_record
@@ -75,7 +76,7 @@ def summary_in(headers: Mapping[str, str]) -> EndedJobSummary | None:
     """Return the summary in the headers of a record; None if it has none that can be read."""
     try:
         return _decoder.decode(headers.get(SUMMARY, ""))
-    except (msgspec.DecodeError, UnicodeDecodeError):
+    except UNREADABLE:
         return None
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import msgspec
 
+from muster_bus.messages import UNREADABLE
 from muster_core.models import QueueSpec
 from muster_events.codec import UnreadableEvent
 
@@ -43,5 +44,5 @@ def decode_queues(data: bytes) -> QueuesRecord:
     """Decode the queues from their bucket; raises ``UnreadableEvent``. Their consistency is not checked."""
     try:
         return _decoder.decode(data)
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+    except UNREADABLE as error:
         raise UnreadableEvent(str(error)) from error

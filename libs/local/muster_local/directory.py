@@ -154,7 +154,7 @@ def _locked(descriptor: int) -> bool:
 def _holder(descriptor: int) -> LockHolder | None:
     try:
         return msgspec.json.decode(os.pread(descriptor, 1024, 0), type=LockHolder)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return None
 
 

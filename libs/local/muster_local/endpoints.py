@@ -90,7 +90,7 @@ def _draw(taken: set[int]) -> int:
 def _read(file: Path) -> dict[str, int]:
     try:
         return msgspec.json.decode(file.read_bytes(), type=dict[str, int])
-    except (FileNotFoundError, msgspec.DecodeError):
+    except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
         return {}
 
 
@@ -127,5 +127,5 @@ def read_endpoints(path: Path) -> Endpoints | None:
     """Return the content of the file, or None if it does not exist or cannot be read; it exists while `muster up` runs."""
     try:
         return msgspec.json.decode(path.read_bytes(), type=Endpoints)
-    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError):
+    except (FileNotFoundError, NotADirectoryError, msgspec.DecodeError, UnicodeDecodeError):
         return None

@@ -1,8 +1,7 @@
 """Creates the streams, consumers and buckets of the catalogue: `python -m muster_local.provision`.
 
-`MUSTER_STORE_BYTES` is the size of the broker's store, if it is too small for the sizes of the catalogue. The services
-lack the permission, so that none of them can change how events are stored. `muster up` provisions on every start, which
-also upgrades an older store.
+`MUSTER_STORE_BYTES` is the size of the broker's store, if it is too small for the sizes of the catalogue. `muster up`
+provisions on every start, which also upgrades an older store.
 """
 
 import asyncio

@@ -252,10 +252,16 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
     async def ScaleJob(self, request: pb.ScaleJobRequest, context: ServerContext) -> pb.ScaleJobResponse:
         """Check the size against the role's bounds and record the command."""
         job = await self._jobs.get_live(request.job, context)
+        phase = phase_from_proto(job.status.phase)
+        if not job.spec.roles:
+            await context.abort(
+                grpc.StatusCode.FAILED_PRECONDITION,
+                f"job {job.name or job.job_id} has no size to change: it is {phase}, and its document is not validated yet",
+            )
         name = request.role or "worker"
         role = next((role for role in job.spec.roles if role.name == name), None)
         if role is None:
-            roles = ", ".join(role.name for role in job.spec.roles) or "none yet"
+            roles = ", ".join(role.name for role in job.spec.roles)
             await context.abort(
                 grpc.StatusCode.INVALID_ARGUMENT, f"job {job.name} has no role {name}: its roles are {roles}"
             )
@@ -264,7 +270,6 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
                 grpc.StatusCode.INVALID_ARGUMENT,
                 f"{name} of job {job.name} may have {role.min} to {role.max} replicas, not {request.replicas}",
             )
-        phase = phase_from_proto(job.status.phase)
         if phase not in ACTIVE_PHASES:
             await context.abort(
                 grpc.StatusCode.FAILED_PRECONDITION,

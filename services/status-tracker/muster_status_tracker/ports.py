@@ -69,6 +69,10 @@ class ReadProgress(Protocol):
         """Return the sequence of a job's last event, 0 if it has none."""
         ...
 
+    async def handled(self, job_id: str, sequence: int) -> bool:
+        """Return whether the job's events up to a sequence are handled: those that can be read are in its record."""
+        ...
+
     async def deleted(self, job_id: str) -> bool:
         """Return whether the job existed and was deleted."""
         ...

@@ -22,6 +22,7 @@ from muster_status_tracker.records import MissedChanges, RecordCache, RecordChan
 
 _DEFAULT_PAGE = 50
 _LARGEST_PAGE = 1000
+_CHECK_EVERY_S = 0.25
 _ALL_NAMESPACES = "-"
 _DEFAULT_NAMESPACE = "default"
 
@@ -270,20 +271,28 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
         if not self._progress.is_own(job_id):
             wanted = last
 
-        def is_there() -> bool:
-            return self._cache.applied_sequence(job_id) >= wanted
-
         if record is None and await self._progress.deleted(job_id):
             return True
-        return await self._reaches(is_there) or await self._progress.deleted(job_id)
+        return await self._handles(job_id, wanted) or await self._progress.deleted(job_id)
 
-    async def _reaches(self, condition: Callable[[], bool]) -> bool:
+    async def _handles(self, job_id: str, sequence: int) -> bool:
+        """Wait until the job's events up to a sequence are handled. An event that cannot be read never shows in the record."""
+        loop = asyncio.get_running_loop()
+        give_up = loop.time() + self._read_wait_s
+        while not await self._shows(job_id, sequence, within_s=min(_CHECK_EVERY_S, give_up - loop.time())):
+            if await self._progress.handled(job_id, sequence):
+                return True
+            if loop.time() >= give_up:
+                return False
+        return True
+
+    async def _shows(self, job_id: str, sequence: int, *, within_s: float) -> bool:
         try:
-            async with asyncio.timeout(self._read_wait_s):
-                while not condition():
+            async with asyncio.timeout(within_s):
+                while self._cache.applied_sequence(job_id) < sequence:
                     await self._cache.advanced()
         except TimeoutError:
-            return condition()
+            return self._cache.applied_sequence(job_id) >= sequence
         return True
 
 

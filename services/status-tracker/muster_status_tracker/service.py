@@ -158,6 +158,21 @@ class PartitionTracker:
         last = await self._bus.last(JOBS_STREAM, events)
         return last.stream_sequence if last else 0
 
+    async def handled(self, job_id: str, sequence: int) -> bool:
+        """Return whether the job's events up to the sequence are handled."""
+        partition = partition_of(job_id)
+        if self.is_own(job_id):
+            reader = self._readers.get(partition)
+            return reader is not None and reader.caught_up.is_set() and reader.position >= sequence
+        consumer = partition_reader(STATUS_TRACKER, partition)
+        if await acknowledged(self._bus, JOBS_STREAM, consumer) < sequence:
+            return False
+        # What is acknowledged is in the stored record. The mirror may not have read it yet.
+        record = await any_record(self._records, job_id)
+        if record is not None and not record.settled:
+            self._cache.put(record)
+        return True
+
     async def deleted(self, job_id: str) -> bool:
         """Return whether the record of the job was deleted."""
         try:

@@ -4,10 +4,20 @@ from pathlib import Path
 
 import pytest
 
-from muster_bus import Bus, BusMetrics, BusRejected, BusSettings, BusUnavailable, Incoming, Outgoing
+from muster_bus import (
+    Bus,
+    BusMetrics,
+    BusRejected,
+    BusSettings,
+    BusUnavailable,
+    Incoming,
+    Outgoing,
+    connection,
+)
 from muster_bus._client import cancellable
 from muster_bus.server import MAX_PAYLOAD_MB
 from muster_testing.broker import Broker
+from muster_testing.broker_proxy import BrokerProxy
 from muster_testing.conditions import eventually
 from muster_testing.temporary_stream import TemporaryStream
 
@@ -37,6 +47,54 @@ async def test_connecting_waits_for_a_broker_that_comes_later(tmp_path: Path) ->
         assert bus.connected
         await bus.close()
         assert not bus.connected
+
+
+async def test_connections_to_a_broker_that_does_not_answer_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(connection, "_CONNECT_TIMEOUT_S", 0.1)
+    opened = closed = 0
+
+    async def stay_silent(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal opened, closed
+        opened += 1
+        await reader.read()
+        writer.close()
+        closed += 1
+
+    async with Broker(tmp_path) as broker:
+        bus = await Bus.connect(BusSettings(url=broker.url), name="patient")
+        await broker.kill()
+        silent = await asyncio.start_server(stay_silent, "127.0.0.1", int(broker.url.rpartition(":")[2]))
+        await eventually(lambda: opened >= 3)
+        await eventually(lambda: closed >= 2)
+        silent.close()
+        await broker.restart()
+        await eventually(lambda: bus.connected)
+        await bus.close()
+    await eventually(lambda: closed == opened)
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [b"MSG inbox \xd1 0 1\r\n", b"HMSG x 1 \xff 9\r\n", b"INFO {\xff\r\n", b"+O\xcb\r\n", b"\xff" * 2000],
+)
+async def test_damaged_bytes_of_the_broker_lead_to_another_connection(
+    shared_broker: Broker, damage: bytes
+) -> None:
+    proxy = BrokerProxy(shared_broker)
+    proxy.greetings = [b"IN\xc6O {}\r\n", b"INFO {\xff}\r\n", b"INFO \xff", b"\xff" * 100 + b"\r\n"]
+    async with proxy.serving() as url:
+        bus = await Bus.connect(BusSettings(url=url), name="damaged")
+        proxy.greetings = [b"IN\xc6O {}\r\n", b"IN\xc6O{}\r\n", b"INFO {\xff}\r\n"]
+        generation = bus.generation
+
+        proxy.send(damage)
+
+        # Faster than the pings that find a silent connection after ten seconds.
+        await eventually(lambda: bus.generation > generation and bus.connected, timeout_s=6)
+        await bus.send("after", b"")
+        await bus.close()
 
 
 async def test_a_subscription_is_renewed_after_a_reconnect(bus: Bus, broker: Broker) -> None:

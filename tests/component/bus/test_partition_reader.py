@@ -6,6 +6,7 @@ import pytest
 from muster_bus import (
     BucketSpec,
     Bus,
+    BusSettings,
     BusUnavailable,
     DeadLetter,
     DeadLetters,
@@ -16,9 +17,11 @@ from muster_bus import (
     Poison,
     ReplayFailed,
     StreamFull,
+    partition_reader,
     provision,
 )
 from muster_testing.broker import Broker
+from muster_testing.broker_proxy import BrokerProxy
 from muster_testing.conditions import Background, answered, eventually
 from muster_testing.temporary_stream import TemporaryStream
 
@@ -209,6 +212,59 @@ async def test_what_an_earlier_owner_has_taken_is_read_although_nothing_comes_af
         await eventually(lambda last=last: taking.done() or reading.position >= last.sequence)
 
     await eventually(lambda: reader.payloads == numbers(1, sent))
+
+
+async def test_what_was_in_flight_on_a_lost_connection_is_read_after_the_reconnect(
+    partition: TemporaryStream,
+    connect: Connect,
+    shared_broker: Broker,
+    background: Background,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(partition_reader, "_CHECK_EVERY_S", 600.0)
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"], ack_wait_s=300)
+    proxy, reader = BrokerProxy(shared_broker), Reader()
+    async with proxy.serving() as url:
+        bus = await Bus.connect(BusSettings(url=url), name="reader")
+        reading = reader_(bus, partition, consumer, reader)
+        task = background.start(reading.run())
+        await asyncio.wait_for(reading.caught_up.wait(), 10)
+
+        taking = asyncio.create_task(pull_and_vanish(await connect(), partition, consumer, 1))
+        sent = 0
+        while not taking.done():
+            sent += 1
+            last = await partition.publish(str(sent))
+            await eventually(lambda last=last: taking.done() or reading.position >= last.sequence)
+        assert reader.payloads != numbers(1, sent)
+
+        proxy.reset()
+
+        await eventually(lambda: reader.payloads == numbers(1, sent))
+        reading.stop()
+        await task
+        await bus.close()
+
+
+async def test_reading_goes_on_while_the_consumer_is_deleted(
+    partition: TemporaryStream, connect: Connect, background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(partition_reader, "_CHECK_EVERY_S", 600.0)
+    filters = [f"{partition.name}.a"]
+    consumer = await partition.consumer("d", ack="all", filters=filters)
+    reader = Reader()
+    reading = reader_(await connect(), partition, consumer, reader)
+    background.start(reading.run())
+    await partition.publish("1")
+    await eventually(lambda: reader.payloads == numbers(1, 1))
+
+    await partition.bus.request(f"$JS.API.CONSUMER.DELETE.{partition.name}.{consumer}", b"")
+    await partition.publish("2", "3")
+    await eventually(lambda: reader.payloads == numbers(1, 3))
+
+    await partition.consumer("d", ack="all", filters=filters)
+    await partition.publish("4")
+    await eventually(lambda: reader.payloads == numbers(1, 4))
 
 
 async def test_a_gap_is_noticed_although_a_redelivery_came_first(

@@ -1,10 +1,13 @@
 import asyncio
+import json
 import time
 
 import pytest
 import pytest_asyncio
 
 from muster_bus import BucketSpec, Bus, KeyValueStore, WrongSequence, provision
+from muster_testing.broker import Broker
+from muster_testing.conditions import answered, eventually
 
 
 @pytest_asyncio.fixture
@@ -74,6 +77,29 @@ async def test_a_record_with_a_time_to_live_goes_away_unless_it_is_renewed(recor
     assert await records.get("renewed") is not None
 
 
+@pytest.mark.parametrize("concurrent", [1, 60])
+async def test_a_removed_value_does_not_come_back_when_the_broker_is_killed(
+    bus: Bus, broker: Broker, fresh: str, concurrent: int
+) -> None:
+    await provision(bus, buckets=[BucketSpec(name=fresh, ttl=True)])
+    records = KeyValueStore(bus, fresh, written_in_groups=concurrent > 1)
+    await records.put("earlier", b"kept")
+    for value in (b"1", b"2", b"3"):
+        await asyncio.gather(*(records.put(f"job-{number}", value) for number in range(concurrent)))
+    await asyncio.gather(*(records.delete(f"job-{number}", ttl_s=1) for number in range(concurrent)))
+
+    async def markers_expired() -> bool:
+        return not any([await records.removal(f"job-{number}") for number in range(concurrent)])
+
+    await answered(markers_expired)
+    await records.put("later", b"kept")
+    generation = bus.generation
+    await broker.restart()
+    await eventually(lambda: bus.generation > generation and bus.connected)
+
+    assert [entry.key for entry in await records.entries()] == ["earlier", "later"]
+
+
 async def test_five_thousand_records_are_listed_at_once(records: KeyValueStore) -> None:
     for chunk in range(10):
         await asyncio.gather(*(records.put(f"k.{chunk}.{n}", b"v" * 200) for n in range(500)))
@@ -85,6 +111,23 @@ async def test_five_thousand_records_are_listed_at_once(records: KeyValueStore) 
     assert len({entry.key for entry in entries}) == len(entries) == 5000
     assert [entry.revision for entry in entries] == sorted(entry.revision for entry in entries)
     assert time.monotonic() - began < 5
+
+
+async def test_a_short_listing_requests_no_more_than_there_is(
+    shared_bus: Bus, records: KeyValueStore, fresh: str
+) -> None:
+    for key in ("a", "b", "c"):
+        await records.put(key, b"1")
+
+    async with shared_bus.listen(f"$JS.API.CONSUMER.MSG.NEXT.KV_{fresh}.>") as requests:
+        entries = await records.entries()
+        await records.put("d", b"1")
+        first = await anext(requests)
+        assert len(await records.entries()) == 4
+        second = await anext(requests)
+
+    assert len(entries) == 3
+    assert [json.loads(one.data)["batch"] for one in (first, second)] == [3, 4]
 
 
 async def test_no_key_is_missing_from_a_listing_while_values_are_replaced(records: KeyValueStore) -> None:

@@ -6,7 +6,7 @@ import pytest
 
 from muster_bus import (
     Bus,
-    BusNotFound,
+    BusMissing,
     BusUnavailable,
     DeadLetter,
     DeadLetters,
@@ -197,7 +197,7 @@ async def test_a_replay_without_an_owner_keeps_the_dead_letter(partition: Tempor
 async def test_dead_letters_use_the_prefix_of_their_stream(bus: Bus) -> None:
     dead_letters = DeadLetters(bus, stream="LETTERS")
     incoming = Incoming(subject="x", data=b"1", stream="X", stream_sequence=1)
-    with pytest.raises(BusNotFound):
+    with pytest.raises(BusMissing):
         await dead_letters.put(incoming, "reader", "why")
 
     await provision(bus, streams=[dead_letter_stream("LETTERS", "a.prefix.of.its.own")])

@@ -13,7 +13,7 @@ from muster_bus import BucketSpec, Bus, BusUnavailable, Fenced, KeyValueStore, p
 from muster_core.models import QueueSpec
 from muster_events.queues import NO_QUEUES, QueuesRecord, decode_queues, encode_queues
 from muster_scheduler.queues import ConcurrentUpdate, QueueStore
-from muster_testing.conditions import eventually
+from muster_testing.conditions import answered, eventually
 
 POOL = "local"
 
@@ -179,14 +179,17 @@ async def test_unreadable_queues_leave_the_last_valid_ones_current(
     assert (successor.fault, (await stored(records)).version) == ("", 2)
 
 
-async def test_a_removed_record_is_a_fault(records: KeyValueStore) -> None:
+async def test_a_removed_record_is_stored_again(records: KeyValueStore) -> None:
     store = await leader(records, 1)
     await store.store(version(1, "a"))
     async with followed(store) as changed, asyncio.timeout(15):
         await records.put(POOL, encode_queues(version(1, "a", "b")))
         await changed.wait()
         await records.delete(POOL)
-        await eventually(lambda: bool(store.fault))
 
+        assert await answered(lambda: records.get(POOL)) is not None
+
+    again = await stored(records)
+    assert (again.version, [queue.name for queue in again.queues], store.fault) == (1, ["a", "b"], "")
     await store.store(version(2, "b"))
     assert ((await stored(records)).version, store.fault) == (2, "")

@@ -163,7 +163,7 @@ def test_what_an_older_writer_does_not_know_has_its_default(
     [
         (b"", "truncated"),
         (b"not json", "malformed"),
-        (b"\xff\xfe", "malformed"),
+        (b"\xff\xfe", "utf-8"),
         (b"[]", "Expected `object`"),
         (b"{}", "missing required field `event`"),
         (b'{"event":"JobVanished"}', "JobVanished"),
@@ -181,6 +181,17 @@ def test_what_cannot_be_read_names_its_place_in_the_stream(data: bytes, says: st
 
     assert str(refused.value).startswith(f"{incoming.subject} at 77: ")
     assert says in str(refused.value)
+
+
+def test_an_event_with_a_damaged_field_name_is_unreadable_and_not_another_event() -> None:
+    data = b'{"event":"ProgressReported","attempt":1,"generation":1,"at\xf4empt":2}'
+    for decode in (
+        lambda: read_job_event(Incoming(subject=job_subject("j-1", "ProgressReported"), data=data)),
+        lambda: read_pool_event(b'{"event":"NodeChanged","pool":"p","n\xefde":1}'),
+        lambda: decode_record(b'{"job_id":"j-1","applied_sequence":1,"ph\xe1se":"Running"}'),
+    ):
+        with pytest.raises(UnreadableEvent, match="utf-8"):
+            decode()
 
 
 @pytest.mark.parametrize(

@@ -70,6 +70,7 @@ class Progress:
     def __init__(self) -> None:
         self.complete = True
         self.last: dict[str, int] = {}
+        self.position = 0
 
     def is_complete(self) -> bool:
         return self.complete
@@ -82,6 +83,9 @@ class Progress:
 
     async def last_of(self, job_id: str) -> int:
         return self.last[job_id]
+
+    async def handled(self, job_id: str, sequence: int) -> bool:
+        return self.position >= sequence
 
     async def deleted(self, job_id: str) -> bool:
         return False
@@ -126,6 +130,19 @@ async def test_a_record_of_another_instance_is_answered_only_with_its_last_event
         await servicer.GetRecord(request, CALL)
     cache.put(record("a", 4))
     assert (await servicer.GetRecord(request, CALL)).job.job_id == "a"
+
+
+async def test_a_job_whose_last_event_cannot_be_read_is_answered_once_that_is_handled(
+    servicer: RecordServicer, cache: RecordCache, progress: Progress
+) -> None:
+    cache.put(record("a", 3))
+    request = pb.GetRecordRequest(job=job_service_pb2.JobRef(job_id="a", min_revision=9))
+    progress.last["a"] = 4
+    progress.position = 3
+    with pytest.raises(Aborted):
+        await servicer.GetRecord(request, CALL)
+    progress.position = 4
+    assert (await servicer.GetRecord(request, CALL)).job.revision == 3
 
 
 def watch(servicer: RecordServicer, namespace: str = "", after: int = 0) -> AsyncIterator[Event]:

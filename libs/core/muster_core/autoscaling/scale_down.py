@@ -3,10 +3,10 @@
 A waiting job is starved once it has waited longer than its queue allows. It is then a beneficiary: other jobs, its donors,
 shrink for it, but only if its minimum gang can start afterwards.
 
-The search is greedy and simulated in a transaction of the scheduler. A bundle is an irreducible set of replicas on one node
-whose removal lets one more replica of the gang fit there. Bundles are removed in the order of the policy until the gang
-fits; then every replica that the gang does not need is put back. The results of a plan (one run of ``ScaleDownPlanner``)
-are proposals to shrink donors for a few beneficiaries, which can all start together.
+The search is greedy and simulated in a transaction of the scheduler. A bundle is a set of replicas on one node: remove all
+and one more replica of the gang fits there; leave any one and it does not. Bundles are removed in the order of the policy
+until the gang fits; then every replica that the gang does not need is put back. The results of a plan (one run of
+``ScaleDownPlanner``) are proposals to shrink donors for a few beneficiaries, which can all start together.
 """
 
 from __future__ import annotations
@@ -48,7 +48,13 @@ from muster_core.scheduling.resizing import BeneficiaryFit, RemovableReplica, te
 from muster_core.scheduling.state import Transaction
 
 _US = 1_000_000
-_JOBS_OF_A_CLASS = 8
+_UNLIMITED = 1 << 30
+
+_MAX_BENEFICIARIES = 8
+"""The most jobs one plan frees capacity for."""
+
+_MAX_JOBS_PER_CLASS = 8
+"""The most jobs of one scheduling class that a plan looks at: it cannot free capacity for more."""
 
 
 class WaitingJob(NamedTuple):
@@ -61,9 +67,9 @@ class WaitingJob(NamedTuple):
 
 
 def waiting_jobs(transaction: Transaction) -> dict[str, list[WaitingJob]]:
-    """Return by queue the jobs within their quota that would fit if the pool were empty, in queue order.
+    """Return by queue the jobs within their limits that would fit if the pool were empty, in queue order.
 
-    At most ``_JOBS_OF_A_CLASS`` jobs of a scheduling class are returned, and only the first of a STRICT_FIFO queue.
+    At most ``_MAX_JOBS_PER_CLASS`` jobs of a scheduling class are returned, and only the first of a STRICT_FIFO queue.
     """
     waiting: dict[str, list[WaitingJob]] = {}
     for scheduling_class in transaction.index.classes:
@@ -73,9 +79,10 @@ def waiting_jobs(transaction: Transaction) -> dict[str, list[WaitingJob]]:
         if not transaction.is_feasible(gang):
             continue
         threshold_us = transaction.index.tree.specs[queue].starvation_after_s * _US
-        for key in scheduling_class.jobs[:_JOBS_OF_A_CLASS]:
-            if transaction.is_eligible(key[2]):
-                record = transaction.index.records[key[2]]
+        for key in scheduling_class.jobs[:_MAX_JOBS_PER_CLASS]:
+            _, _, job_id = key
+            if transaction.is_eligible(job_id):
+                record = transaction.index.records[job_id]
                 job = WaitingJob(record.waiting_since + threshold_us, key, record, scheduling_class)
                 waiting.setdefault(queue, []).append(job)
     for queue, jobs in waiting.items():
@@ -86,13 +93,16 @@ def waiting_jobs(transaction: Transaction) -> dict[str, list[WaitingJob]]:
 
 
 def starved_jobs(waiting: dict[str, list[WaitingJob]], now: int) -> list[WaitingJob]:
-    """Return the starved jobs by queue, in queue order; the queue whose first job starved earliest comes first."""
+    """Return the starved jobs by queue, in queue order; queues are ordered by when their first job starves or starved."""
     queues = sorted(waiting.values(), key=lambda jobs: (jobs[0].starves_at, jobs[0].key))
     return [job for jobs in queues for job in jobs if job.starves_at <= now]
 
 
 def blocks_scale_up(waiting: dict[str, list[WaitingJob]], now: int) -> bool:
-    """Return whether the first job of any queue is not starved yet: it may still start on capacity that a scale-up would use."""
+    """Return whether the first job of any queue is not starved yet: it may still start on capacity that a scale-up would use.
+
+    Starved jobs do not block: the plan has found no scale-down for them, and a scale-up cannot use what they have reserved.
+    """
     return any(jobs[0].starves_at > now for jobs in waiting.values())
 
 
@@ -102,9 +112,6 @@ def next_starvation(waiting: dict[str, list[WaitingJob]], now: int) -> int | Non
         (job.starves_at for jobs in waiting.values() for job in jobs if job.starves_at > now), default=None
     )
 
-
-_MAX_BENEFICIARIES = 8
-"""For how many jobs one plan frees capacity."""
 
 Bundle = tuple[RemovableReplica, ...]
 
@@ -116,7 +123,7 @@ class Donor:
         job: The job, its role and settings.
         original: The job before any replica is removed.
         replicas: The replicas that could be removed, by node in the order of removal: on nodes without its parameter
-            servers first, then the highest index.
+            servers (``is_anchor``) first, then the highest index.
     """
 
     def __init__(
@@ -125,9 +132,9 @@ class Donor:
         self.job = job
         self.original = elastic_job(job, transaction.index)
         self.replicas: dict[str, list[RemovableReplica]] = {}
-        gang = job.record.gang()
-        self._server_nodes = {one.node for one in gang if is_anchor(one.role) and not one.ended}
-        self._removable = sorted(candidates, key=self._order)
+        parameter_servers = [replica for replica in job.record.gang() if is_anchor(replica.role)]
+        self._parameter_server_nodes = {server.node for server in parameter_servers if not server.ended}
+        self._all_removable = sorted(candidates, key=self._order)
         self._policy = policy
         self.reset()
 
@@ -137,7 +144,7 @@ class Donor:
         return self._simulated.spare
 
     def rank(self, replica: RemovableReplica) -> tuple[Rank, bool, int]:
-        """Return the rank of a replica; lower goes first."""
+        """Return the rank of a replica: of its job, then its order within the job; lower goes first."""
         if self._rank is None:
             self._rank = self._policy.scale_down_rank(self._simulated)
         return (self._rank, *self._order(replica))
@@ -148,14 +155,14 @@ class Donor:
         self._rank = None
 
     def reset(self) -> None:
-        """Put all removed replicas back."""
+        """Forget all simulated removals."""
         self._simulated, self._rank = self.original, None
         self.replicas.clear()
-        for one in self._removable:
-            self.replicas.setdefault(one.allocation.node, []).append(one)
+        for replica in self._all_removable:
+            self.replicas.setdefault(replica.allocation.node, []).append(replica)
 
     def _order(self, replica: RemovableReplica) -> tuple[bool, int]:
-        return (replica.allocation.node in self._server_nodes, -replica.ref.index)
+        return (replica.allocation.node in self._parameter_server_nodes, -replica.ref.index)
 
 
 class Donors:
@@ -171,6 +178,7 @@ class Donors:
         tree = transaction.index.tree
         for job_id, record in transaction.index.records.items():
             job = shrinkable(record, tree, settings)
+            # A decided job is a victim of the preemptions that the reservations need.
             if job is None or job_id in transaction.decided or job.cool_down_until > transaction.now:
                 continue
             candidates = _candidates(job, transaction)
@@ -180,22 +188,25 @@ class Donors:
                     self.on_node[node].append(donor)
 
     def may_shrink(self, job_id: str) -> bool:
-        """Return whether every queue above the donor that is not above the beneficiary too uses more than its guarantee."""
+        """Return whether the guarantees of queues let a donor shrink.
+
+        False if a queue that holds the donor but not the beneficiary has guarantees of resources that the donor's role uses,
+        and is within all of them.
+        """
         donor = self.by_job[job_id]
         tree, ledger = self._transaction.index.tree, self._transaction.ledger
-        path, donor_path = tree.path(self._queue), tree.path(tree.account_of(donor.job.record)[0])
-        donor_only_queues = [
-            name for depth, name in enumerate(donor_path) if path[depth : depth + 1] != (name,)
-        ]
-        needed = max_replica_amounts(donor.job.role)
-        for name in donor_only_queues:
-            guaranteed = [resource for resource in ledger.guaranteed(name) if needed.get(resource)]
-            if guaranteed and not ledger.borrows(name, guaranteed):
+        beneficiary_path = tree.path(self._queue)
+        donor_path = tree.path(tree.account_of(donor.job.record)[0])
+        used = max_replica_amounts(donor.job.role)
+        donor_only_queues = [queue for queue in donor_path if queue not in beneficiary_path]
+        for queue in donor_only_queues:
+            guaranteed_resources = [resource for resource in ledger.guaranteed(queue) if used.get(resource)]
+            if guaranteed_resources and not ledger.borrows(queue, guaranteed_resources):
                 return False
         return True
 
     def exclude(self, job_id: str) -> None:
-        """Exclude a donor; a no-op for other jobs."""
+        """Exclude a donor; ids of other jobs are ignored."""
         donor = self.by_job.get(job_id)
         for donors in self.on_node.values() if donor is not None else ():
             if donor in donors:
@@ -217,32 +228,33 @@ class DonorSearch:
         self._fit = fit
         self._donors = donors
         self._requests = _replicas_by_request(fit.gang)
+        #: By node and request. Approximate: a removal changes its donor's rank, but renews the bundles of its own node only.
         self._bundles: dict[tuple[str, ReplicaRequest], Bundle] = {}
         self._released: list[RemovableReplica] = []
-        self._guaranteed: set[str] = set()
+        self._excluded_in_search: set[str] = set()
 
     def run(self) -> tuple[list[RemovableReplica], Placement] | None:
-        """Find the replicas to remove; donors are reset afterwards.
+        """Find the replicas to remove.
 
         Returns:
-            The replicas, whose capacity is released, and the placement of the gang. None, with nothing changed, if no
-            removal lets the gang start.
+            The replicas and the placement of the gang. Capacity stays released in the transaction; only the ``Donor`` objects
+            forget it (the planner excludes these donors next). None, with nothing released, if the gang cannot start.
         """
-        if not self._suffices_in_total():
+        if not self._could_suffice_in_total():
             return None
         try:
             return self._search()
         finally:
-            for job_id in {one.record.job_id for one in self._released}:
+            for job_id in {replica.record.job_id for replica in self._released}:
                 self._donors.by_job[job_id].reset()
-            # Their queues had shrunk in this search only.
-            for job_id in self._guaranteed:
+            # Perhaps only the removals of this search brought their queues to the guarantee: the next search checks again.
+            for job_id in self._excluded_in_search:
                 self._donors.include(job_id)
 
     def _search(self) -> tuple[list[RemovableReplica], Placement] | None:
         while True:
             lacking = [
-                request for request, number in self._requests.items() if self._fit_count(request) < number
+                request for request, count in self._requests.items() if self._pool_fit_count(request) < count
             ]
             placement = None if lacking else self._fit.find()
             if placement is not None:
@@ -252,30 +264,32 @@ class DonorSearch:
                 for replica in self._released:
                     self._fit.restore(replica)
                 return None
-            if not self._exclude_guaranteed(bundle):
+            if not self._exclude_protected_donors(bundle):
                 for replica in bundle:
                     self._release(replica)
 
-    def _exclude_guaranteed(self, bundle: Bundle) -> bool:
-        """Exclude donors whose queues have shrunk to their guarantee in this search; return whether ``bundle`` contains any."""
+    def _exclude_protected_donors(self, bundle: Bundle) -> bool:
+        """Exclude donors in ``bundle`` that may not shrink because of a guarantee; return whether there are any."""
         jobs = {replica.record.job_id for replica in bundle}
-        guaranteed = [job_id for job_id in jobs if not self._donors.may_shrink(job_id)]
-        for job_id in guaranteed:
+        protected = [job_id for job_id in jobs if not self._donors.may_shrink(job_id)]
+        for job_id in protected:
             self._donors.exclude(job_id)
+            # A bundle of any node may contain its replicas.
             self._bundles.clear()
-        self._guaranteed.update(guaranteed)
-        return bool(guaranteed)
+        self._excluded_in_search.update(protected)
+        return bool(protected)
 
-    def _suffices_in_total(self) -> bool:
-        """Return whether removing everything possible would suffice in total, ignoring nodes."""
+    def _could_suffice_in_total(self) -> bool:
+        """Return whether everything free or removable, on any node and of excluded donors too, suffices: necessary only."""
         free = self._transaction.snapshot.free_total().amounts()
         for donor in self._donors.by_job.values():
             for name, amount in max_replica_amounts(donor.job.role).items():
                 free[name] = free.get(name, 0) + amount * donor.spare
         needed = gang_amounts(self._fit.gang)
+        # A replica with whole GPUs occupies all of their memory, but its amounts contain only what it requests.
         return all(amount <= free.get(name, 0) for name, amount in needed.items() if name != "gpu_memory")
 
-    def _fit_count(self, request: ReplicaRequest) -> int:
+    def _pool_fit_count(self, request: ReplicaRequest) -> int:
         return Candidates(self._transaction.snapshot, [request]).fit_index(request).total
 
     def _release(self, replica: RemovableReplica) -> None:
@@ -288,7 +302,7 @@ class DonorSearch:
             self._bundles.pop((node, request), None)
 
     def _best_bundle(self, requests: Iterable[ReplicaRequest]) -> Bundle | None:
-        """Return the bundle whose first donor ranks first; of equals the one with the fewest replicas."""
+        """Return the first bundle, by rank of its first replica's donor, fewest replicas, replica order of ``Donor``, node name."""
         best: tuple[object, ...] | None = None
         chosen: Bundle | None = None
         for request in requests:
@@ -296,8 +310,9 @@ class DonorSearch:
                 bundle = self._bundle(node, request)
                 if not bundle:
                     continue
-                job_rank, on_server_node, index = self._donors.by_job[bundle[0].record.job_id].rank(bundle[0])
-                key = (job_rank, len(bundle), on_server_node, index, node)
+                donor = self._donors.by_job[bundle[0].record.job_id]
+                job_rank, on_parameter_server_node, minus_index = donor.rank(bundle[0])
+                key = (job_rank, len(bundle), on_parameter_server_node, minus_index, node)
                 if best is None or key < best:
                     best, chosen = key, bundle
         return chosen
@@ -305,46 +320,47 @@ class DonorSearch:
     def _bundle(self, node: str, request: ReplicaRequest) -> Bundle:
         known = self._bundles.get((node, request))
         if known is None or not self._within_spare(known):
-            known = self._bundles[(node, request)] = self._irreducible_bundle(node, request)
+            known = self._bundles[(node, request)] = self._compute_bundle(node, request)
         return known
 
     def _within_spare(self, bundle: Bundle) -> bool:
         removed = Counter(replica.record.job_id for replica in bundle)
         return all(self._donors.by_job[job_id].spare >= count for job_id, count in removed.items())
 
-    def _irreducible_bundle(self, node: str, request: ReplicaRequest) -> Bundle:
-        """Return an irreducible bundle on ``node`` that lets one more of ``request`` fit; empty if none does."""
+    def _compute_bundle(self, node: str, request: ReplicaRequest) -> Bundle:
+        """Return a bundle on ``node`` that lets one more of ``request`` fit; empty if none does."""
         snapshot = self._transaction.snapshot
+        # A node without a class is not schedulable.
         if snapshot.class_of(node) is None or node not in snapshot.filter(request.rules).feasible:
             return ()
         need = snapshot.need(request.demand)
-        enough = fit_count(snapshot.free_capacity(node), need, 1 << 30) + 1
+        target_count = fit_count(snapshot.free_capacity(node), need, _UNLIMITED) + 1
         mark = snapshot.checkpoint()
         try:
             released: list[RemovableReplica] = []
-            for replica in self._removable(node):
+            for replica in self._removal_order(node):
                 snapshot.release(replica.key)
                 released.append(replica)
-                if fit_count(snapshot.free_capacity(node), need, enough) >= enough:
+                if fit_count(snapshot.free_capacity(node), need, target_count) >= target_count:
                     break
             else:
                 return ()
             needed: list[RemovableReplica] = []
             for replica in reversed(released):
                 snapshot.allocate(replica.key, replica.allocation)
-                if fit_count(snapshot.free_capacity(node), need, enough) < enough:
+                if fit_count(snapshot.free_capacity(node), need, target_count) < target_count:
                     snapshot.release(replica.key)
                     needed.append(replica)
             return tuple(reversed(needed))
         finally:
             snapshot.rollback(mark)
 
-    def _removable(self, node: str) -> list[RemovableReplica]:
-        """Return the removable replicas on ``node`` in policy order."""
-        waiting = [(donor, list(donor.replicas.get(node, ()))) for donor in self._donors.on_node[node]]
+    def _removal_order(self, node: str) -> list[RemovableReplica]:
+        """Return the removable replicas on ``node`` in policy order; simulates the sizes, then restores them."""
+        remaining = [(donor, list(donor.replicas.get(node, ()))) for donor in self._donors.on_node[node]]
         removed: list[tuple[Donor, RemovableReplica]] = []
-        while ready := [(donor, replicas) for donor, replicas in waiting if replicas and donor.spare > 0]:
-            donor, replicas = min(ready, key=lambda one: one[0].rank(one[1][0]))
+        while ready := [(donor, replicas) for donor, replicas in remaining if replicas and donor.spare > 0]:
+            donor, replicas = min(ready, key=lambda entry: entry[0].rank(entry[1][0]))
             donor.resize(-1)
             removed.append((donor, replicas.pop(0)))
         for donor, _ in removed:
@@ -357,7 +373,7 @@ class ScaleDownPlanner:
 
     Attributes:
         proposals: The proposals to shrink donors.
-        awaits_terminating: Whether a starved job only waits for replicas that are terminating already.
+        awaits_terminating: Whether some starved job fits without donors: now, or once terminating replicas are gone.
     """
 
     def __init__(
@@ -374,7 +390,8 @@ class ScaleDownPlanner:
 
     def run(self, starved: list[WaitingJob]) -> None:
         """Plan for the ``starved`` jobs in their order."""
-        reserved = {one.job_id for one in self._reservations.reservations}
+        reserved = {reservation.job_id for reservation in self._reservations.reservations}
+        # Leaving ``terminating_released`` rolls back what the plan simulates, and restores the reservations.
         with terminating_released(self._transaction, self._reservations):
             for job in starved:
                 if len(self._beneficiaries) == _MAX_BENEFICIARIES:
@@ -383,17 +400,20 @@ class ScaleDownPlanner:
                     continue
                 fit = BeneficiaryFit(self._transaction, self._reservations, job.record.job_id)
                 fits = fit.find() is not None
+                # ``find`` enforced reservations; lift them again, as ``terminating_released`` did.
                 self._reservations.lift_all()
                 if not fits:
                     self._plan_for(job, fit)
                     continue
                 self.awaits_terminating = True
                 if job.record.job_id not in reserved:
-                    # Without a reservation the scheduler would not keep its capacity from the proposals for later jobs.
+                    # Nothing reserves the capacity this job waits for, so later proposals could count on the same capacity.
                     break
+        # The first beneficiary needs no check alone: its own search placed it.
         while len(self._beneficiaries) > 1 and not self._can_start_together():
             job, _ = self._beneficiaries.pop()
-            self.proposals = [one for one in self.proposals if one.event.beneficiary != job.record.job_id]
+            job_id = job.record.job_id
+            self.proposals = [proposal for proposal in self.proposals if proposal.event.beneficiary != job_id]
 
     def _plan_for(self, job: WaitingJob, fit: BeneficiaryFit) -> None:
         """Propose to shrink donors for a job, and allocate it; if it would not start, skip its scheduling class in this plan."""
@@ -407,6 +427,7 @@ class ScaleDownPlanner:
         replicas, placement = result
         self._beneficiaries.append((job, replicas))
         self._propose(job, replicas, donors, policy)
+        # It would start as its next attempt; later jobs find its capacity allocated instead of reserved.
         self._transaction.allocate(job.record, job.record.attempt + 1, placement.replicas)
         self._reservations.remove(job.record.job_id)
 
@@ -414,8 +435,8 @@ class ScaleDownPlanner:
         """Return whether the scheduler can place all beneficiaries, the longest-waiting first, once all donors have shrunk."""
         with terminating_released(self._transaction, self._reservations):
             for _, replicas in self._beneficiaries:
-                for one in replicas:
-                    self._transaction.release(one.record, ((one.key, one.allocation),))
+                for replica in replicas:
+                    self._transaction.release(replica.record, ((replica.key, replica.allocation),))
             jobs = (job for job, _ in self._beneficiaries)
             for job in sorted(jobs, key=lambda job: (job.record.waiting_since, job.record.job_id)):
                 gang = minimum_gang(job.scheduling_class.key.gang)
@@ -436,7 +457,7 @@ class ScaleDownPlanner:
         return donors
 
     def _policy_for(self, job: WaitingJob) -> Policy | None:
-        """Return the beneficiary's policy, which ranks the donors; its queue's if the job keeps its own size."""
+        """Return the policy that ranks the donors: the beneficiary's, or its queue's if that is ``NONE``; None if both are."""
         tree = self._transaction.index.tree
         name = job_settings(job.record, tree, self._settings).policy
         if name == NONE:
@@ -469,10 +490,10 @@ def _candidates(job: ResizableJob, transaction: Transaction) -> list[RemovableRe
     record = job.record
     allocations = transaction.index.allocations.get(record.job_id, {})
     candidates: list[RemovableReplica] = []
-    for member in record.gang():
-        key = (record.job_id, record.attempt, member.role, member.index)
-        if member.role == job.role.name and member.index and key in allocations:
-            ref = ReplicaRef(role=member.role, index=member.index)
+    for replica in record.gang():
+        key = (record.job_id, record.attempt, replica.role, replica.index)
+        if replica.role == job.role.name and replica.index and key in allocations:
+            ref = ReplicaRef(role=replica.role, index=replica.index)
             candidates.append(RemovableReplica(record, ref, key, allocations[key]))
     return candidates
 

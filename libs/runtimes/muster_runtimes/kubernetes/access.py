@@ -141,7 +141,7 @@ def parse_exec_status(data: bytes) -> ExecResult:
     """Decode the status channel of an exec session: the exit code, or why the command did not run."""
     try:
         status = msgspec.json.decode(data, type=_ExecStatus)
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return ExecResult(NOT_RUN, data.decode(errors="replace").strip())
     if status.status == "Success":
         return ExecResult(0)

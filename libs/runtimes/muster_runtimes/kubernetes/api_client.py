@@ -241,7 +241,7 @@ def collection_path(namespace: str, kind: str) -> str:
 def _decode(data: bytes, kind: type[T]) -> T:
     try:
         return msgspec.json.decode(data, type=kind)
-    except msgspec.DecodeError as error:
+    except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise KubernetesApiError(f"the response of the API server cannot be decoded: {error}") from error
 
 

@@ -94,5 +94,5 @@ def _status(data: bytes) -> Status:
     try:
         # A request that accepts protobuf also gets its errors in protobuf.
         return decode_status(data) if data.startswith(MAGIC) else msgspec.json.decode(data, type=Status)
-    except (msgspec.DecodeError, ProtobufError):
+    except (msgspec.DecodeError, UnicodeDecodeError, ProtobufError):
         return Status(message=data[:200].decode(errors="replace").strip())

@@ -287,7 +287,7 @@ class Reflector(Generic[O]):
                     version = self._apply(event) or version
         except ApiUnavailable as error:
             raise _Interrupted(version, error) from error
-        except (msgspec.DecodeError, ProtobufError) as error:
+        except (msgspec.DecodeError, UnicodeDecodeError, ProtobufError) as error:
             raise _Interrupted("", error) from error
         return version
 

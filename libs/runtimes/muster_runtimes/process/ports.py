@@ -63,7 +63,7 @@ class PortAllocator:
     def _read(self, job_directory: Path) -> dict[str, int]:
         try:
             return _decoder.decode((job_directory / "ports.json").read_bytes())
-        except FileNotFoundError:
+        except (FileNotFoundError, msgspec.DecodeError, UnicodeDecodeError):
             return {}
 
     def _reserve(self, holder: str) -> int:

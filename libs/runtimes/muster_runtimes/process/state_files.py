@@ -113,7 +113,7 @@ def read_state(folder: Path) -> ShimState | None:
         return _state_decoder.decode((folder / STATE).read_bytes())
     except (FileNotFoundError, NotADirectoryError):
         return None
-    except msgspec.DecodeError:
+    except (msgspec.DecodeError, UnicodeDecodeError):
         return ShimState(state=Stage.STARTING, at=0)
 
 
@@ -306,7 +306,7 @@ def _marks(folder: Path) -> list[str]:
     """Return the environment lines that only this replica has."""
     try:
         spec = msgspec.json.decode((folder / SPEC).read_bytes(), type=ReplicaSpec)
-    except (OSError, msgspec.DecodeError):
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
         return []
     marks = {name: spec.env[name] for name in _IDENTITY if name in spec.env}
     # Without the job id the other lines would match replicas of any job.

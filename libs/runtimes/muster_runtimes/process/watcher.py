@@ -119,8 +119,11 @@ class ReplicaWatcher:
         return self.observation(replica)
 
     def drop(self, job_id: str) -> None:
-        """Drop a job."""
-        for replica in self._observations.pop(job_id, {}):
+        """Drop a job, and report that as a change if it was known: reconciling it again would drop it again."""
+        dropped = self._observations.pop(job_id, None)
+        if dropped is None:
+            return
+        for replica in dropped:
             self._unwatch(replica)
         self._notifier.notify(job_id)
 

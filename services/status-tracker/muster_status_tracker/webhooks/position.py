@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 
 import msgspec
 
 from muster_bus import Bus, KeyValueStore
+from muster_bus.messages import UNREADABLE
 from muster_events.catalogue import JOBS_STREAM, WEBHOOKS_BUCKET
+
+log = logging.getLogger(__name__)
 
 
 class Position(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
@@ -32,10 +36,16 @@ class PositionStore:
         Raises ``WrongSequence`` if another instance stores one at the same time, ``BusUnavailable``.
         """
         entry = await self._records.get(self._key)
+        self._revision = entry.revision if entry is not None else 0
         if entry is not None:
-            self._revision = entry.revision
-            return msgspec.json.decode(entry.value, type=Position)
-        self._revision = 0
+            try:
+                return msgspec.json.decode(entry.value, type=Position)
+            except UNREADABLE as error:
+                log.error(
+                    "position %s cannot be read (%s): its receiver gets what happens from now on",
+                    self._key,
+                    error,
+                )
         position = Position(through=await self._bus.last_sequence(JOBS_STREAM))
         await self.save(position)
         return position

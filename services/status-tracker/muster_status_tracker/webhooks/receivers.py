@@ -67,7 +67,7 @@ def read_receivers(path: Path) -> Receivers:
     """Read the file, YAML or JSON; raises ``BadReceivers``."""
     try:
         found = msgspec.yaml.decode(path.read_bytes(), type=Receivers)
-    except (OSError, msgspec.DecodeError) as error:
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError) as error:
         raise BadReceivers(f"{path}: {error}") from error
     names = [receiver.name for receiver in found.receivers]
     for receiver in found.receivers:

@@ -39,8 +39,13 @@ async def test_a_forgotten_job_leaves_nothing(harness: RuntimeHarness):
     assert await anext(changes) == "job-1"
 
 
-async def test_forget_of_an_unknown_job_has_no_effect(harness: RuntimeHarness):
-    await harness.runtime().forget("job-1")
+async def test_forget_of_an_unknown_job_has_no_effect_and_is_no_change(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    changes = runtime.job_changes()
+    await runtime.forget("job-1")
+    await runtime.start(harness.launch(worker(job_id="job-2"), "true"))
+
+    assert await anext(changes) == "job-2"
 
 
 async def test_a_running_job_cannot_be_forgotten(harness: RuntimeHarness):
