@@ -42,7 +42,6 @@ from muster_events.catalogue import (
 )
 from muster_formats.registry import all_formats
 from muster_gateway.settings import GatewaySettings
-from muster_pod_launcher.runtimes import now
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_scaler.settings import ScalerSettings
 from muster_scheduler.settings import SchedulerSettings
@@ -309,8 +308,10 @@ class VirtualSystem:
     def _token(self, size: int = 16) -> str:
         return f"{self._tokens.getrandbits(8 * size):0{2 * size}x}"
 
-    async def _make_runtime(self, settings: object, context: object) -> MemoryRuntime:
-        return MemoryRuntime(self.machine, now)
+    async def _make_runtime(
+        self, settings: object, context: object, *, clock: Callable[[], int]
+    ) -> MemoryRuntime:
+        return MemoryRuntime(self.machine, clock)
 
     def _install(self) -> None:
         """Replace what the services would use of the real world, for the rest of this operating system process."""

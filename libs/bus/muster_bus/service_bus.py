@@ -6,7 +6,9 @@ from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
 from muster_bus import BrokerClock, Bus, BusMetrics, BusSettings
 from muster_bus.catalogue_reconciler import CatalogueReconciler
+from muster_bus.disk import shortage
 from muster_bus.provision import ConsumerSpec
+from muster_bus.write_probe import WriteProbe
 from muster_service.app import Context
 from muster_service.metrics import Metrics
 from muster_service.settings import ServiceSettings
@@ -100,6 +102,31 @@ def broker_clock(bus: Bus, ctx: Context, stream: str) -> BrokerClock:
     clock = BrokerClock(bus, stream)
     ctx.add_part("clock", clock.run)
     return clock
+
+
+def probe_writes(
+    bus: Bus, ctx: Context, settings: ServiceSettings, *, subjects: Mapping[str, str], hint: str
+) -> WriteProbe:
+    """Write to the broker as long as the service runs; while it does not store messages the service is not ready.
+
+    Args:
+        bus: The connection.
+        ctx: The context of the service.
+        settings: Its settings, with the folder of the broker's store if it is on this machine.
+        subjects: See `WriteProbe`.
+        hint: See `WriteProbe`.
+    """
+    folder = settings.bus_store
+    probe = WriteProbe(
+        bus,
+        subjects=subjects,
+        hint=hint,
+        shortage=lambda: None if folder is None else shortage(folder),
+        on_change=lambda problem: ctx.set_resource("storage", problem),
+    )
+    ctx.set_resource("storage", probe.problem)
+    ctx.add_part("storage", probe.run)
+    return probe
 
 
 def keep_catalogue(

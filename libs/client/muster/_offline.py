@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+from muster._files import beginning_of
 from muster._requests import DocumentSource
 from muster.errors import InvalidDocument
 from muster_core.models import Problem, Severity
@@ -41,7 +42,7 @@ def convert(source: DocumentSource, target: str, *, namespace: str = "") -> Conv
 def _content(source: DocumentSource) -> str | bytes:
     match source:
         case Path():
-            return source.read_bytes()
+            return beginning_of(source)
         case str() | bytes():
             return source
         case _:

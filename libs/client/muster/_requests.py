@@ -9,6 +9,7 @@ from pathlib import Path
 
 from google.protobuf import duration_pb2
 
+from muster._files import DOCUMENT_LIMIT, beginning_of
 from muster._messages import job_ref, replica_ref, replica_selector
 from muster.errors import InvalidDocument
 from muster_core.models import Phase, Problem
@@ -27,9 +28,6 @@ DocumentSource = str | bytes | Path | Mapping[str, object]
 Source = DocumentSource | job_pb2.JobSpec
 """Text of a document in any format (bytes are UTF-8), its path, a document as a mapping, or a typed spec."""
 
-DOCUMENT_LIMIT = 512 * 1024
-"""The greatest size of a document in bytes."""
-
 
 def spec_or_document(
     source: Source, source_name: str
@@ -42,7 +40,7 @@ def spec_or_document(
         return source, None
     if isinstance(source, Path):
         name = source_name or str(source)
-        return None, _document(_text(source.read_bytes(), name), name)
+        return None, _document(_text(beginning_of(source), name), name)
     if isinstance(source, bytes):
         return None, _document(_text(source, source_name or "the document"), source_name)
     text = source if isinstance(source, str) else json.dumps(source, ensure_ascii=False)
@@ -50,21 +48,26 @@ def spec_or_document(
 
 
 def _document(text: str, name: str) -> job_service_pb2.Document:
-    size = len(text.encode(errors="surrogatepass"))
-    if size > DOCUMENT_LIMIT:
-        problem = Problem(
-            code="TooLarge",
-            path="",
-            message=f"the document has {size} bytes",
-            found=str(size),
-            allowed=f"at most {DOCUMENT_LIMIT}",
-            fix="submit the parts of a long document separately",
-        )
-        raise InvalidDocument(f"{name or 'the document'} is too large", [problem])
+    if len(text) > DOCUMENT_LIMIT or len(text.encode(errors="surrogatepass")) > DOCUMENT_LIMIT:
+        raise _too_large(name)
     return job_service_pb2.Document(text=text, source_name=name)
 
 
+def _too_large(name: str) -> InvalidDocument:
+    problem = Problem(
+        code="TooLarge",
+        path="",
+        message="the document is too large",
+        found=f"more than {DOCUMENT_LIMIT} bytes",
+        allowed=f"at most {DOCUMENT_LIMIT}",
+        fix="submit the parts of a long document separately",
+    )
+    return InvalidDocument(f"{name or 'the document'} is too large", [problem])
+
+
 def _text(content: bytes, name: str) -> str:
+    if len(content) > DOCUMENT_LIMIT:
+        raise _too_large(name)
     try:
         return content.decode()
     except UnicodeDecodeError as error:

@@ -27,6 +27,8 @@ from muster_events.subjects import (
     in_partition,
     in_pool,
     job_events,
+    probe_subject,
+    probes_in,
 )
 
 JOBS_STREAM = "JOBS"
@@ -173,23 +175,31 @@ EVENTS: tuple[EventSpec, ...] = (
 STREAMS: tuple[StreamSpec, ...] = (
     StreamSpec(
         name=JOBS_STREAM,
-        subjects=(JOB_EVENTS, LEADERS),
+        subjects=(JOB_EVENTS, LEADERS, probes_in(JOBS_STREAM)),
         max_bytes=8 * _GIB,
         max_age_s=30 * _DAY_S,
         max_msg_bytes=_LARGEST,
+        allow_msg_ttl=True,
         description="All job events in total order, and the epochs that fence decisions.",
     ),
     StreamSpec(
         name=NODES_STREAM,
-        subjects=(NODE_EVENTS, CAPACITY_EVENTS),
+        subjects=(NODE_EVENTS, CAPACITY_EVENTS, probes_in(NODES_STREAM)),
         max_msgs_per_subject=1,
         max_bytes=_GIB,
         discard="old",
+        allow_msg_ttl=True,
         description="The capacity of each node and the totals of each pool: the last value of each subject.",
     ),
     dead_letter_stream(DEAD_STREAM, DEAD_PREFIX, max_bytes=_GIB),
 )
 """Every stream."""
+
+
+def probes_of(service: str) -> dict[str, str]:
+    """Return the subjects on which a service finds out whether the streams that it writes store messages, by stream."""
+    written = dict.fromkeys(spec.stream for spec in EVENTS if spec.writer == service)
+    return {stream: probe_subject(stream, service) for stream in written}
 
 
 def partition_reader(service: str, partition: int) -> str:

@@ -7,7 +7,8 @@ fields: unknown fields are skipped, absent ones have defaults, so that old and n
 from __future__ import annotations
 
 import hashlib
-from typing import TypeVar
+import re
+from typing import TypeVar, cast
 
 import msgspec
 
@@ -17,6 +18,9 @@ from muster_core.models import JobRecord, RestartScope
 from muster_events.subjects import BadToken, capacity_subject, job_in, job_subject, node_subject
 
 CONTENT_TYPE = "application/json"
+_SHOWN_NAME = 60
+_MANY_DIGITS = re.compile(rb"[-:,\[\s]\d{19}")
+_LARGEST_AMOUNT = 2**62
 TRACEPARENT = "traceparent"
 SOURCE = "ce-source"
 
@@ -107,6 +111,45 @@ def read_pool_event(data: bytes) -> events.PoolEvent:
         raise UnreadableEvent(str(error)) from error
 
 
+def _check_numbers(data: bytes) -> None:
+    """Raise ``UnreadableEvent`` for an integer that does not fit into 64 bits: no answer over gRPC could contain it."""
+    # Most events have no number of so many digits; one in a text is not a number.
+    if _MANY_DIGITS.search(data) is None:
+        return
+    values: list[object] = [msgspec.json.decode(data)]
+    while values:
+        value = values.pop()
+        if isinstance(value, dict):
+            values += cast("dict[str, object]", value).values()
+        elif isinstance(value, list):
+            values += cast("list[object]", value)
+        elif isinstance(value, int) and not -(2**63) <= value < 2**63:
+            raise UnreadableEvent(f"the number {str(value)[:_SHOWN_NAME]} does not fit into 64 bits")
+
+
+def read_node(data: bytes, *, pool: str, subject: str) -> events.NodeChanged:
+    """Decode the report of a node; raises ``UnreadableEvent`` also for one that cannot be true.
+
+    Such a report is of another pool or node than its subject says, or has negative amounts.
+    """
+    event = read_pool_event(data)
+    if not isinstance(event, events.NodeChanged):
+        raise UnreadableEvent(f"a {type(event).__name__} on the subject of a node")
+    node = event.node
+    try:
+        expected = node_subject(event.pool, node.name)
+    except BadToken as error:
+        raise UnreadableEvent(f"the node is called {node.name[:_SHOWN_NAME]!r}") from error
+    if event.pool != pool or expected != subject:
+        raise UnreadableEvent(f"it reports node {node.name} of pool {event.pool}")
+    amounts = {**node.allocatable.amounts(), **{f"foreign {k}": v for k, v in node.foreign.amounts().items()}}
+    amounts |= {"pods": node.pods, "GPU memory": node.gpu_memory}
+    for name, amount in amounts.items():
+        if not 0 <= amount <= _LARGEST_AMOUNT:
+            raise UnreadableEvent(f"node {node.name} has {amount} {name}")
+    return event
+
+
 def encode_record(record: JobRecord) -> bytes:
     """Encode a job record for its bucket."""
     return _encoder.encode(record)
@@ -123,6 +166,7 @@ def decode_record(data: bytes) -> JobRecord:
 def _decoded(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:
     # The decoder skips unknown fields unread: a damaged name would be such a field, and the event another one.
     data.decode()
+    _check_numbers(data)
     return decoder.decode(data)
 
 

@@ -23,6 +23,8 @@ SHARD_EVENTS = f"{PREFIX}.job.{{shard}}.>"
 POOL_NODES = f"{PREFIX}.node.{{pool}}.*"
 POOL_CAPACITY = f"{PREFIX}.capacity.{{pool}}"
 DEAD_PREFIX = f"{PREFIX}.dead"
+UNSTORED = f"{PREFIX}.unstored"
+"""Services tell each other here that a message was not stored; in no stream."""
 
 _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}\Z")
 _JOB_ID = re.compile(r"j-[a-z2-7]{16}\Z")
@@ -92,6 +94,16 @@ def in_pool(template: str, pool: str) -> str:
 def leader_subject(pool: str) -> str:
     """Return the subject of a pool's epochs."""
     return f"{PREFIX}.leader.{_token(pool)}"
+
+
+def probe_subject(stream: str, service: str) -> str:
+    """Return the subject of a service's probes of a stream."""
+    return f"{PREFIX}.probe.{_token(stream)}.{_token(service)}"
+
+
+def probes_in(stream: str) -> str:
+    """Return the filter for all probes of a stream."""
+    return f"{PREFIX}.probe.{_token(stream)}.*"
 
 
 def node_subject(pool: str, node: str) -> str:

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 
 from muster_core.models import Problem, Severity
 from muster_core.models.problem_codes import Code
+from muster_core.text import printable
 
 MAX_PROBLEMS = 100
 """How many problems of one document are reported."""
@@ -36,13 +37,6 @@ def shown(value: object) -> str:
         case _:
             text = str(value) or '""'
     return printable(text if len(text) <= _MAX_SHOWN else f"{text[: _MAX_SHOWN - 1]}…")
-
-
-def printable(text: str) -> str:
-    """Escape characters that are not printable, such as control characters and bidirectional overrides."""
-    if text.isprintable():
-        return text
-    return "".join(one if one.isprintable() else one.encode("unicode_escape").decode() for one in text)
 
 
 @dataclass(frozen=True, kw_only=True)

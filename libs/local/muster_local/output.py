@@ -9,6 +9,7 @@ from typing import TextIO
 
 import msgspec
 
+from muster_core.text import printable
 from muster_local.log_lines import LogLine
 from muster_local.processes import SUPERVISOR
 from muster_local.programs import BROKER, DEFAULT_PORT, SERVICES, SINK, local_address
@@ -67,7 +68,7 @@ class LogView:
     def render(self, line: LogLine) -> str:
         """Return the text of a log line; a stack trace follows on lines of its own."""
         head = f"{self._paint(f'{line.at:%H:%M:%S}', _DIM)} {self._paint(f'{line.source:<{_WIDTH}}', _colour_of(line.source))} "
-        last_output = self._paint(_printable(line.message), _LEVEL_COLOURS.get(line.level, ""))
+        last_output = self._paint(printable(line.message), _LEVEL_COLOURS.get(line.level, ""))
         if line.level in _LEVEL_COLOURS and not self._colour:
             last_output = f"{line.level.upper()} {last_output}"
         pairs = "".join(
@@ -76,7 +77,7 @@ class LogView:
             if self._verbose or name not in _PLUMBING
         )
         trace = "".join(
-            f"\n{head}{self._paint('  ' + _printable(row), _DIM)}" for row in line.exception.splitlines()
+            f"\n{head}{self._paint('  ' + printable(row), _DIM)}" for row in line.exception.splitlines()
         )
         return f"{head}{last_output}{pairs}{trace}"
 
@@ -91,18 +92,11 @@ def _colour_of(source: str) -> str:
 
 def _value(value: object) -> str:
     if isinstance(value, str):
-        text = _printable(value)
+        text = printable(value)
         return repr(text) if text == "" or any(mark in text for mark in " ='\"") else text
     if isinstance(value, float):
         return f"{value:g}"
-    return _printable(msgspec.json.encode(value).decode())
-
-
-def _printable(text: str) -> str:
-    """The text with control characters escaped, which would move the cursor or change colours."""
-    if text.isprintable():
-        return text
-    return "".join(mark if mark.isprintable() else mark.encode("unicode_escape").decode() for mark in text)
+    return printable(msgspec.json.encode(value).decode())
 
 
 _COLUMNS = 2

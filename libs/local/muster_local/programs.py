@@ -167,6 +167,7 @@ class SystemPrograms:
         service, addresses = self._options.instance_names[name], self.addresses[name]
         env = {
             "MUSTER_BUS_URL": self.bus_url,
+            "MUSTER_BUS_STORE": str(self._directory.store),
             "MUSTER_GRPC_ADDRESS": addresses.grpc,
             "MUSTER_METRICS_ADDRESS": addresses.http,
             "MUSTER_DRAIN_SECONDS": f"{_DRAIN_S:g}",

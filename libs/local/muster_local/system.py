@@ -5,7 +5,7 @@ import os
 from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from muster_local.directory import DataDirectory, LogFile
 from muster_local.endpoints import Endpoints, ServiceEndpoint, assign_ports, require_port, write_endpoints
@@ -21,6 +21,9 @@ from muster_local.programs import (
     module_command,
 )
 from muster_local.replicas import end_replicas, running_replicas
+
+if TYPE_CHECKING:
+    from muster_local.broker_health import BrokerHealth
 
 _BROKER_READY_S = 60.0
 _READY_S = 60.0
@@ -59,6 +62,8 @@ class LocalSystem:
         self._log_file: LogFile | None = None
         self._supervisor: Supervisor | None = None
         self._programs: SystemPrograms | None = None
+        self._broker_health: BrokerHealth | None = None
+        self._watching_broker: asyncio.Task[None] | None = None
         self._started = False
 
     async def __aenter__(self) -> Self:
@@ -149,6 +154,7 @@ class LocalSystem:
             await provision_bus(BusSettings(url=programs.bus_url), store_bytes=disk.available_bytes)
         except (BusError, TimeoutError) as error:
             raise LocalError(f"cannot create the broker's streams: {str(error) or 'no answer'}") from error
+        self._watch_broker()
         for name in self.options.instance_names:
             supervisor.start(programs.service(name))
         await self.wait_ready()
@@ -174,6 +180,10 @@ class LocalSystem:
     async def stop(self) -> None:
         """Stop the services, then the trace sink, then the broker; replicas continue. Without a running system, do nothing."""
         self._started = False
+        if self._watching_broker is not None:
+            self._watching_broker.cancel()
+            await asyncio.gather(self._watching_broker, return_exceptions=True)
+            self._watching_broker = self._broker_health = None
         if self._supervisor is not None:
             await self._supervisor.stop(self.options.instance_names)
             await self._supervisor.stop([SINK])
@@ -249,11 +259,28 @@ class LocalSystem:
             raise RuntimeError("the system is not running")
         return self._supervisor
 
+    def _watch_broker(self) -> None:
+        from muster_bus import BusSettings  # noqa: PLC0415 - as in `start`
+        from muster_local.broker_health import BrokerHealth  # noqa: PLC0415
+
+        self._broker_health = BrokerHealth(
+            settings=BusSettings(url=self.bus_url),
+            store=self.directory.store,
+            restart=self._restart_broker,
+            log=lambda level, message: self._receive(supervisor_line(SUPERVISOR, level, message), b""),
+        )
+        self._watching_broker = asyncio.create_task(self._broker_health.run())
+
+    def _restart_broker(self) -> None:
+        self._running.children[BROKER].kill()
+
     def _receive(self, line: LogLine, raw: bytes) -> None:
         self._keep(line.source, raw or line.message.encode())
         self._listener(line)
 
     def _keep(self, source: str, raw: bytes) -> None:
+        if source == BROKER and self._broker_health is not None:
+            self._broker_health.observe(raw)
         if self._log_file is not None:
             self._log_file.write(source, raw)
 

@@ -31,6 +31,7 @@ import uvloop
 from muster_service.http_server import HttpServer
 from muster_service.logs import configure_logs, fields, say
 from muster_service.metrics import Exposition, Metrics
+from muster_service.process_resources import ResourceCheck
 from muster_service.readiness import DRAINING, Readiness
 from muster_service.settings import (
     ServiceSettings,
@@ -113,6 +114,10 @@ class Context:
         """Set whether `part` can work; the service is ready when every named part is."""
         self.readiness.set(part, ready)
 
+    def set_resource(self, name: str, shortage: str | None) -> None:
+        """Set what a resource is short of, without which the service can answer calls, but not do all its work."""
+        self.readiness.set(name, shortage is None, reason=shortage or "", needed_to_answer=False)
+
     def set_serving(self, service: str, serving: bool) -> None:
         """Set whether this instance answers calls of the gRPC service of that full name, while it is ready."""
         self.readiness.set_service(service, serving)
@@ -187,6 +192,7 @@ async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry)
     _stop_on_signals(app)
     _count_tasks(ctx.metrics)
     ctx.set_ready(_STARTING, False)
+    ctx.add_part("resources", ResourceCheck(ctx.set_resource).run)
     ctx.on_drain(_mark_draining(ctx))
     ctx.on_close(pages.stop)
     try:
@@ -235,7 +241,7 @@ async def _answer_calls(ctx: Context, settings: ServiceSettings) -> None:
 
     await host.start()
     ctx.addresses["grpc"] = host.address
-    ctx.readiness.listen(lambda ready: changes.put_nowait(("", ready)))
+    ctx.readiness.listen_to_answers(lambda answers: changes.put_nowait(("", answers)))
     ctx.readiness.listen_to_services(lambda service, serving: changes.put_nowait((service, serving)))
     ctx.add_part("grpc-health", report_health)
     ctx.on_drain(finish_calls)

@@ -24,6 +24,7 @@ from muster_service.trace_context import inject
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 _KEEPALIVE_MS = 20_000
 _KEEPALIVE_TIMEOUT_MS = 5_000
+_HANDSHAKE_TIMEOUT_MS = 10_000
 _RECONNECT_S = 2.5
 """Longer than the largest back-off and the start of a service's server."""
 
@@ -39,6 +40,8 @@ _COMMON: list[tuple[str, int | str]] = [
 SERVER_OPTIONS: list[tuple[str, int | str]] = [
     *_COMMON,
     ("grpc.http2.min_ping_interval_without_data_ms", _KEEPALIVE_MS // 2),
+    # A connection that says nothing holds a descriptor; the default is 120 s.
+    ("grpc.server_handshake_timeout_ms", _HANDSHAKE_TIMEOUT_MS),
     # With a shared port, a second service on the same port would silently get half of the calls.
     ("grpc.so_reuseport", 0),
 ]

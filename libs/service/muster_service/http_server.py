@@ -1,7 +1,7 @@
 """A small HTTP server for metrics, health, and JSON queries.
 
 aiohttp would cost each service 7 MiB of memory and 0.2 s of start, more than a few GET requests a minute justify. One
-request per connection, bounded in size and time.
+request per connection, bounded in size, time and number.
 """
 
 import asyncio
@@ -17,6 +17,7 @@ log = logging.getLogger(__name__)
 _MAX_HEAD_BYTES = 16_384
 _HEAD_TIMEOUT_S = 5.0
 _ANSWER_TIMEOUT_S = 30.0
+_MOST_CONNECTIONS = 256
 
 
 class Request(msgspec.Struct, frozen=True):
@@ -56,7 +57,7 @@ class HttpServer:
         self._requested_port = port
         self._handler = handler
         self._server: asyncio.Server | None = None
-        self._open: set[asyncio.Task[None]] = set()
+        self._open: dict[asyncio.Task[None], None] = {}
 
     @property
     def port(self) -> int:
@@ -83,9 +84,12 @@ class HttpServer:
         await asyncio.gather(*self._open, return_exceptions=True)
 
     def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if len(self._open) >= _MOST_CONNECTIONS:
+            # Silent connections must neither take the descriptors of calls nor keep others from the pages.
+            next(iter(self._open)).cancel()
         task = asyncio.create_task(self._serve(reader, writer))
-        self._open.add(task)
-        task.add_done_callback(self._open.discard)
+        self._open[task] = None
+        task.add_done_callback(lambda done: self._open.pop(done, None))
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:

@@ -1,6 +1,7 @@
 """Readiness of a service: the conjunction of its parts' conditions.
 
-Health checks, the readiness page and the ready line all use it.
+The readiness page and the ready line use all conditions. Health checks of gRPC leave out those without which calls can
+still be answered: while the broker's disk is full, queries are.
 """
 
 from collections.abc import Callable
@@ -13,7 +14,10 @@ class Readiness:
 
     def __init__(self) -> None:
         self._conditions: dict[str, bool] = {}
+        self._reasons: dict[str, str] = {}
+        self._for_work_only: set[str] = set()
         self._listeners: list[Callable[[bool], None]] = []
+        self._answer_listeners: list[Callable[[bool], None]] = []
         self._services: dict[str, bool] = {}
         self._service_listeners: list[Callable[[str, bool], None]] = []
 
@@ -23,21 +27,47 @@ class Readiness:
         return all(self._conditions.values())
 
     @property
-    def waiting_for(self) -> list[str]:
-        """The conditions that do not hold."""
-        return [name for name, holds in self._conditions.items() if not holds]
+    def answers(self) -> bool:
+        """Whether all conditions hold without which calls cannot be answered."""
+        return all(holds for name, holds in self._conditions.items() if name not in self._for_work_only)
 
-    def set(self, name: str, holds: bool) -> None:
-        """Set whether the condition `name` holds; listeners are called when overall readiness changes."""
-        before = self.ready
+    @property
+    def waiting_for(self) -> list[str]:
+        """The conditions that do not hold, with their reasons."""
+        return [self._described(name) for name, holds in self._conditions.items() if not holds]
+
+    def set(self, name: str, holds: bool, *, reason: str = "", needed_to_answer: bool = True) -> None:
+        """Set whether the condition `name` holds; listeners are called when overall readiness changes.
+
+        Args:
+            name: the condition.
+            holds: whether it holds.
+            reason: why it does not hold, for the readiness page.
+            needed_to_answer: whether calls cannot be answered without it.
+        """
+        before, answered = self.ready, self.answers
         self._conditions[name] = holds
+        self._reasons[name] = reason
+        if not needed_to_answer:
+            self._for_work_only.add(name)
         if self.ready is not before:
             for listener in self._listeners:
                 listener(self.ready)
+        if self.answers is not answered:
+            for listener in self._answer_listeners:
+                listener(self.answers)
 
     def listen(self, listener: Callable[[bool], None]) -> None:
         """Call `listener` with the new readiness at every change."""
         self._listeners.append(listener)
+
+    def listen_to_answers(self, listener: Callable[[bool], None]) -> None:
+        """Call `listener` with whether calls can be answered at every change."""
+        self._answer_listeners.append(listener)
+
+    def _described(self, name: str) -> str:
+        reason = self._reasons[name]
+        return f"{name} ({reason})" if reason else name
 
     def set_service(self, name: str, serving: bool) -> None:
         """Set whether calls of the gRPC service `name` are answered while the whole is ready; by default they are."""

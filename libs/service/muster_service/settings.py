@@ -221,6 +221,10 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
     bus_url: Annotated[str, Meta(description="NATS servers, separated by commas")] = "nats://127.0.0.1:4222"
     bus_user: Annotated[str | None, Meta(description="user on the bus")] = None
     bus_password: Annotated[Secret | None, Meta(description="password of that user")] = None
+    bus_store: Annotated[
+        Path | None,
+        Meta(description="folder of the broker's store, if it is on this machine: its free space is checked"),
+    ] = None
     grpc_address: Annotated[Address, Meta(description="address of the gRPC server")] = Address("127.0.0.1:0")
     metrics_address: Annotated[Address, Meta(description="address of /metrics, /healthz and /readyz")] = (
         Address("127.0.0.1:0")

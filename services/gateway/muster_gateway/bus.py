@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Generator, Mapping
+from contextlib import contextmanager, suppress
 
 import msgspec
 
-from muster_bus import Bus, Duplicate, GroupCommit, Incoming, Outgoing, Subscription
+from muster_bus import (
+    Bus,
+    BusUnavailable,
+    Duplicate,
+    GroupCommit,
+    Incoming,
+    Outgoing,
+    StreamFull,
+    Subscription,
+)
+from muster_bus.write_probe import WriteProbe
 from muster_core import events
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, reader_of
 from muster_events.codec import job_message, read_job_event
@@ -42,8 +52,9 @@ class _Validation(msgspec.Struct):
 class BusSubmissions:
     """Implements ``Submissions``. It subscribes to validations while a call waits for one, and looks up a missed one."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, *, probe: WriteProbe) -> None:
         self._bus = bus
+        self._probe = probe
         self._commits = GroupCommit(bus)
         # By job id: the first job of a document, and the others once the first is received.
         self._waiting: dict[str, _Validation] = {}
@@ -56,9 +67,10 @@ class BusSubmissions:
         message = job_message(
             submission.job_id, submission, source=GATEWAY, traceparent=traceparent, expected_last=0
         )
-        published = await self._commits.publish(
-            message, lambda: self._bus.publish_once(message, deadline_s=10)
-        )
+        with self._explained():
+            published = await self._commits.publish(
+                message, lambda: self._bus.publish_once(message, deadline_s=10)
+            )
         if published.duplicate:
             return await self._recorded_before(message)
         return Recorded(event=submission, sequence=published.sequence, traceparent=traceparent)
@@ -105,12 +117,23 @@ class BusSubmissions:
             job_message(job_id, command, source=GATEWAY, traceparent=traceparent)
             for job_id, command in commands.items()
         ]
-        if len(messages) > 1:
-            with suppress(Duplicate):
-                return (await self._bus.commit(messages, fence=None)).sequence
-        # An earlier try may have recorded a part of the batch: published one by one, each message is deduplicated by its id.
-        published = [await self._bus.publish_once(message, deadline_s=10) for message in messages]
+        with self._explained():
+            if len(messages) > 1:
+                with suppress(Duplicate):
+                    return (await self._bus.commit(messages, fence=None)).sequence
+            # An earlier try may have recorded a part of the batch: published one by one, each message is deduplicated by its id.
+            published = [await self._bus.publish_once(message, deadline_s=10) for message in messages]
         return published[-1].sequence
+
+    @contextmanager
+    def _explained(self) -> Generator[None]:
+        """Write nothing while the broker is short of space, and say why it does not acknowledge."""
+        if (short := self._probe.shortage()) is not None:
+            raise StreamFull(short)
+        try:
+            yield
+        except BusUnavailable as error:
+            raise BusUnavailable(self._probe.problem or str(error)) from error
 
     async def _recorded_before(self, message: Outgoing) -> Recorded:
         incoming = await self._bus.last(JOBS_STREAM, message.subject)

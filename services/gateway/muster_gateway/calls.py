@@ -9,6 +9,7 @@ import grpc
 from grpc import aio
 
 from muster_core.models import Problem
+from muster_core.text import one_line
 from muster_rpc.calls import OPEN, ServerContext, has_begun
 
 MAX_DOCUMENT_BYTES = 512 * 1024
@@ -27,6 +28,12 @@ async def abort_as(error: aio.AioRpcError, context: ServerContext, service: str)
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         details = f"{service} did not answer in time; try again"
     await context.abort(code, details)
+    raise AssertionError("abort returned")
+
+
+async def abort_full(shortage: str, context: ServerContext) -> NoReturn:
+    """Abort a call that would store something with what the broker is short of."""
+    await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, f"the bus stores nothing more: {shortage}")
     raise AssertionError("abort returned")
 
 
@@ -77,5 +84,5 @@ def caller_of(context: ServerContext) -> str:
     """Return the user name that the client sends. It is not authenticated, and only used for the history."""
     for key, value in context.invocation_metadata() or ():
         if key == "muster-user" and isinstance(value, str):
-            return value[:128]
+            return one_line(value, longest=128)
     return ""

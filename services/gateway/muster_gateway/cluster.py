@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NoReturn
 
 import grpc
@@ -9,7 +10,14 @@ from grpc import aio
 
 from muster_core.models import Problem, Severity
 from muster_formats.queues import ParsedQueues, parse_queues
-from muster_gateway.calls import abort_as, caller_of, check_page_size, check_request_id, document_problems
+from muster_gateway.calls import (
+    abort_as,
+    abort_full,
+    caller_of,
+    check_page_size,
+    check_request_id,
+    document_problems,
+)
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import problem_from_proto, problem_to_proto, queue_to_proto
 from muster_rpc.errors import abort_with_problems
@@ -76,7 +84,10 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
 class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
     """Serves queues."""
 
-    def __init__(self, *, pool: queries_pb2_grpc.PoolServiceAsyncStub) -> None:
+    def __init__(
+        self, *, pool: queries_pb2_grpc.PoolServiceAsyncStub, shortage: Callable[[], str | None]
+    ) -> None:
+        self._shortage = shortage
         self._pool = pool
 
     async def ListQueues(
@@ -152,6 +163,8 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
         if request.HasField("expected_revision"):
             query.expected_revision = request.expected_revision
         try:
+            if not query.dry_run and (short := self._shortage()) is not None:
+                await abort_full(short, context)
             return await self._pool.ApplyPoolQueues(query)
         except aio.AioRpcError as error:
             await abort_as(error, context, "the scheduler")
@@ -160,7 +173,10 @@ class QueueServicer(queue_service_pb2_grpc.QueueServiceServicer):
 class DefaultsServicer(defaults_service_pb2_grpc.DefaultsServiceServicer):
     """Serves the platform defaults."""
 
-    def __init__(self, *, specs: queries_pb2_grpc.SpecServiceAsyncStub) -> None:
+    def __init__(
+        self, *, specs: queries_pb2_grpc.SpecServiceAsyncStub, shortage: Callable[[], str | None]
+    ) -> None:
+        self._shortage = shortage
         self._specs = specs
 
     async def GetDefaults(
@@ -186,6 +202,8 @@ class DefaultsServicer(defaults_service_pb2_grpc.DefaultsServiceServicer):
         if request.HasField("expected_revision"):
             query.expected_revision = request.expected_revision
         try:
+            if not query.dry_run and (short := self._shortage()) is not None:
+                await abort_full(short, context)
             answer = await self._specs.ApplyPlatformDefaults(query)
         except aio.AioRpcError as error:
             await abort_as(error, context, "spec-validator")

@@ -15,9 +15,11 @@ from muster_bus import BusUnavailable, StreamFull
 from muster_core.events import Command, CommandRequested
 from muster_core.lifecycle import ACTIVE_PHASES
 from muster_core.models import TERMINAL_PHASES
+from muster_core.text import one_line
 from muster_gateway.calls import (
     ALL_NAMESPACES,
     abort_as,
+    abort_full,
     caller_of,
     check_page_size,
     check_request_id,
@@ -34,6 +36,7 @@ from muster_service.grpc_client import until_left
 
 _COMMAND_WORDS = {Command.CANCEL: "cancelled", Command.DELETE: "deleted"}
 _MAX_BUILD_USERS = 1000
+_LONGEST_MESSAGE = 512
 
 
 class Jobs:
@@ -104,9 +107,12 @@ class Jobs:
         attributed = {job_id: msgspec.structs.replace(command, by=by) for job_id, command in commands.items()}
         try:
             return await self._submissions.command(attributed)
-        except BusUnavailable:
+        except StreamFull as error:
+            await abort_full(error.description, context)
+        except BusUnavailable as error:
             await context.abort(
-                grpc.StatusCode.UNAVAILABLE, "the bus did not acknowledge; try again with the same request id"
+                grpc.StatusCode.UNAVAILABLE,
+                f"the bus did not acknowledge; try again with the same request id: {error}",
             )
 
 
@@ -137,13 +143,12 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         try:
             return await self._submitter.submit(request, context)
         except StreamFull as error:
-            await context.abort(
-                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the bus takes no more jobs: {error.description}"
-            )
-        except BusUnavailable:
+            await abort_full(error.description, context)
+        except BusUnavailable as error:
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,
-                "the bus did not acknowledge, so the job may or may not be submitted: try again with the same request id",
+                "the bus did not acknowledge, so the job may or may not be submitted: try again with the same request id"
+                f": {error}",
             )
         except aio.AioRpcError as error:
             await abort_as(error, context, "spec-validator")
@@ -234,7 +239,9 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
         """Record the command, for the job's build as well if no other job needs it."""
         job = await self._jobs.get_live(request.job, context)
         command = CommandRequested(
-            command=Command.CANCEL, request_id=request.request_id, message=request.message[:512]
+            command=Command.CANCEL,
+            request_id=request.request_id,
+            message=one_line(request.message, longest=_LONGEST_MESSAGE),
         )
         return pb.CancelJobResponse(job_id=job.job_id, revision=await self._jobs.end(job, command, context))
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from muster_bus.service_bus import connect_bus, keep_catalogue
-from muster_events.catalogue import JOBS_STREAM
+from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
+from muster_events.catalogue import GATEWAY, JOBS_STREAM, probes_of
+from muster_events.subjects import UNSTORED
 from muster_gateway.bus import BusSubmissions
 from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
 from muster_gateway.explanations import Explainer
@@ -26,8 +27,9 @@ from muster_service.grpc_client import channel
 async def build(settings: GatewaySettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
+    probe = probe_writes(bus, ctx, settings, subjects=probes_of(GATEWAY), hint=UNSTORED)
     keep_catalogue(bus, ctx, streams=[JOBS_STREAM])
-    submissions = BusSubmissions(bus)
+    submissions = BusSubmissions(bus, probe=probe)
     specs = queries_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
     records = queries_pb2_grpc.RecordServiceStub(
         channel(settings.status_tracker_address, queries=RECORD_QUERIES)
@@ -52,9 +54,13 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
         ),
     )
     ctx.add_grpc(
-        defaults_service_pb2_grpc.add_DefaultsServiceServicer_to_server, DefaultsServicer(specs=specs)
+        defaults_service_pb2_grpc.add_DefaultsServiceServicer_to_server,
+        DefaultsServicer(specs=specs, shortage=probe.shortage),
     )
-    ctx.add_grpc(queue_service_pb2_grpc.add_QueueServiceServicer_to_server, QueueServicer(pool=pool))
+    ctx.add_grpc(
+        queue_service_pb2_grpc.add_QueueServiceServicer_to_server,
+        QueueServicer(pool=pool, shortage=probe.shortage),
+    )
     ctx.add_grpc(
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,
         ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url),

@@ -10,6 +10,7 @@ import msgspec
 
 from muster_core.events import CommandRequested, JobRejected, JobSubmitted, JobValidated
 from muster_core.models import Problem
+from muster_core.text import printable
 from muster_events.subjects import job_id_of, part_job_id
 from muster_gateway.calls import caller_of, document_problems, is_request_id
 from muster_rpc.calls import ServerContext
@@ -20,6 +21,7 @@ from muster_rpc.v1 import job_service_pb2 as pb
 from muster_service.trace_context import extract
 
 _LONGEST_WAIT_S = 30.0
+_LONGEST_NAME = 256
 
 
 class Recorded(msgspec.Struct, frozen=True, kw_only=True):
@@ -140,7 +142,7 @@ async def _event(request: pb.SubmitJobRequest, context: ServerContext) -> JobSub
         request_id=request.request_id,
         submitter=caller_of(context),
         document=None if spec else request.document.text,
-        source_name=request.document.source_name[-256:],
+        source_name=printable(request.document.source_name[-_LONGEST_NAME:]),
         spec=spec,
         namespace=request.namespace,
     )

@@ -13,19 +13,20 @@ from collections.abc import Collection
 
 import msgspec
 
-from muster_bus import Bus, BusUnavailable, WrongSequence
+from muster_bus import Bus, BusUnavailable, Incoming, WrongSequence
 from muster_bus.messages import Outgoing
 from muster_bus.ordered_consumer import read_last_values
 from muster_core.events import NodeChanged
 from muster_core.models import Node
 from muster_events.catalogue import NODES_STREAM, POD_LAUNCHER, reader_of
-from muster_events.codec import UnreadableEvent, pool_message, read_pool_event
+from muster_events.codec import UnreadableEvent, pool_message, read_node
 from muster_runtimes import Runtime
 from muster_service.logs import fields
 
 log = logging.getLogger(__name__)
 
 _PAUSE_S = 1.0
+_SETTLE_S = 0.1
 _CONCURRENT_REPORTS = 64
 
 
@@ -46,32 +47,62 @@ class NodeReports:
         self._pool = pool
         self._reports: dict[str, _StoredReport] = {}
         self._published: dict[str, Node] = {}
+        self._own: dict[str, bytes] = {}
+        self._is_read = False
+        self._is_known = False
+        self._wanted = asyncio.Event()
         self.up_to_date = asyncio.Event()
 
     async def run(self) -> None:
-        """Report until cancelled, or until the nodes can no longer change; ``up_to_date`` is set after the first complete report."""
-        is_read = False
+        """Report until cancelled; ``up_to_date`` is set after the first complete report."""
+        [subject] = reader_of(POD_LAUNCHER, NODES_STREAM).in_pool(self._pool)
+        others = await self._bus.subscribe(subject, self._receive, flush=False)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(self._follow_runtime())
+                while True:
+                    await self._wanted.wait()
+                    self._wanted.clear()
+                    await self._report_all()
+                    self.up_to_date.set()
+                    # Two instances with different views must not answer each other without a pause.
+                    await asyncio.sleep(_SETTLE_S)
+        finally:
+            await others.close()
+
+    async def _follow_runtime(self) -> None:
         async for _ in self._runtime.node_changes():
-            while True:
-                try:
-                    if not is_read:
-                        await self._read()
-                        is_read = True
-                    await self._report()
-                    break
-                except WrongSequence:
-                    is_read = False
-                except BusUnavailable as error:
-                    log.warning("nodes cannot be reported yet: %s", error)
-                    is_read = False
-                    await asyncio.sleep(_PAUSE_S)
-            self.up_to_date.set()
+            self._is_known = True
+            self._wanted.set()
+
+    def _receive(self, incoming: Incoming) -> None:
+        """Report again after what somebody else wrote: only the last report of a node is kept, and a new leader reads it."""
+        if self._is_known and self._own.get(incoming.subject) != incoming.data:
+            log.warning("%s was written by another: the nodes are reported again", incoming.subject)
+            self._is_read = False
+            self._wanted.set()
+
+    async def _report_all(self) -> None:
+        while True:
+            try:
+                if not self._is_read:
+                    self._is_read = True
+                    await self._read()
+                return await self._report()
+            except WrongSequence:
+                self._is_read = False
+            except BusUnavailable as error:
+                log.warning("nodes cannot be reported yet: %s", error)
+                self._is_read = False
+                await asyncio.sleep(_PAUSE_S)
 
     async def _read(self) -> None:
         [subject] = reader_of(POD_LAUNCHER, NODES_STREAM).in_pool(self._pool)
         last = await read_last_values(self._bus, NODES_STREAM, subject)
         self._reports = {
-            one.subject: _StoredReport(one.data, one.stream_sequence, _node_of(one.subject, one.data))
+            one.subject: _StoredReport(
+                one.data, one.stream_sequence, _node_of(self._pool, one.subject, one.data)
+            )
             for one in last
         }
         self._published.clear()
@@ -110,17 +141,18 @@ class NodeReports:
         message = msgspec.structs.replace(
             message, expected_last=last, msg_id=f"{message.subject}/{last}/{digest}"
         )
+        self._own[message.subject] = message.data
         published = await self._bus.publish_once(message)
         self._reports[message.subject] = _StoredReport(
-            message.data, published.sequence, _node_of(message.subject, message.data)
+            message.data, published.sequence, _node_of(self._pool, message.subject, message.data)
         )
         log.info("node reported", extra=fields(subject=message.subject))
 
 
-def _node_of(subject: str, data: bytes) -> Node | None:
+def _node_of(pool: str, subject: str, data: bytes) -> Node | None:
     try:
-        event = read_pool_event(data)
+        event = read_node(data, pool=pool, subject=subject)
     except UnreadableEvent as error:
         log.error("%s: %s", subject, error)
         return None
-    return event.node if isinstance(event, NodeChanged) and not event.gone else None
+    return None if event.gone else event.node

@@ -44,6 +44,7 @@ from muster_core.models import (
     ReplicaState,
     replica_name,
 )
+from muster_core.text import one_line
 from muster_pod_launcher.ports import EventPublisher, ReplicaChangeObserver, Run, run_of
 from muster_pod_launcher.report_batching import STARTING_STATES, ReportBatching
 from muster_runtimes import Launch, Observation, ReplicaId, Runtime
@@ -52,6 +53,7 @@ from muster_service.logs import fields
 log = logging.getLogger(__name__)
 
 _DEFAULT_GRACE_S = 30.0
+_LONGEST_REASON = 1024
 
 ReportKey = tuple[int, str, int, int, ReplicaState, bool]
 
@@ -326,7 +328,7 @@ def _change(observation: Observation) -> ReplicaChange:
         state=observation.state,
         exit_code=observation.exit_code,
         signal=observation.signal,
-        reason=observation.reason,
+        reason=one_line(observation.reason, longest=_LONGEST_REASON),
         address=observation.address,
         at=observation.at,
         node_lost=observation.node_lost,

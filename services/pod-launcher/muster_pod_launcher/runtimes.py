@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-import time
+from collections.abc import Callable
 from pathlib import Path
 
 from muster_core.models import Node
@@ -18,27 +18,28 @@ log = logging.getLogger(__name__)
 _BAD_SETTINGS = 2
 
 
-def now() -> int:
-    """Return the current time in µs."""
-    return time.time_ns() // 1000
+async def make_runtime(
+    settings: PodLauncherSettings, ctx: Context, *, clock: Callable[[], int]
+) -> AccessibleRuntime:
+    """Return the configured runtime, whose ages are differences of ``clock`` (µs). Exits with 2 if the settings are invalid."""
+    if settings.runtime == "kubernetes":
+        return await _kubernetes(settings, ctx, clock)
+    return _process(settings, clock)
 
 
-async def make_runtime(settings: PodLauncherSettings, ctx: Context) -> AccessibleRuntime:
-    """Return the configured runtime. Exits with 2 if the settings are invalid."""
-    return await _kubernetes(settings, ctx) if settings.runtime == "kubernetes" else _process(settings)
-
-
-def _process(settings: PodLauncherSettings) -> AccessibleRuntime:
+def _process(settings: PodLauncherSettings, clock: Callable[[], int]) -> AccessibleRuntime:
     return ProcessRuntime(
         root=settings.process_root,
         nodes=_nodes(settings.nodes),
         workdir=settings.workdir,
         environ=os.environ,
-        clock=now,
+        clock=clock,
     )
 
 
-async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> AccessibleRuntime:
+async def _kubernetes(
+    settings: PodLauncherSettings, ctx: Context, clock: Callable[[], int]
+) -> AccessibleRuntime:
     # Imported here: the process runtime need not pay for the Kubernetes client.
     from muster_runtimes import kubernetes  # noqa: PLC0415
 
@@ -59,7 +60,7 @@ async def _kubernetes(settings: PodLauncherSettings, ctx: Context) -> Accessible
     return kubernetes.KubernetesRuntime(
         api=api,
         archive=kubernetes.LogArchive(root=settings.log_root, max_bytes=settings.log_bytes),
-        clock=now,
+        clock=clock,
         options=kubernetes.KubernetesOptions(
             pool=settings.pool,
             namespace=settings.kube_namespace,

@@ -18,7 +18,7 @@ from muster_bus import (
     PartitionOwner,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
@@ -29,11 +29,19 @@ from muster_events.catalogue import (
     POD_LAUNCHER,
     STATUS_TRACKER,
     partition_reader,
+    probes_of,
     reader_of,
 )
 from muster_events.codec import job_message
 from muster_events.history import ended_record
-from muster_events.subjects import ENDED_RECORDS, PARTITIONS, job_id_in_key, partition_of, partition_records
+from muster_events.subjects import (
+    ENDED_RECORDS,
+    PARTITIONS,
+    UNSTORED,
+    job_id_in_key,
+    partition_of,
+    partition_records,
+)
 from muster_events.view import JobsView
 from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.observers import ReplicaMetrics, ReplicaSpanRecorder, register_replica_gauge
@@ -57,6 +65,7 @@ _REPORTING_PARTITION = 0
 _LOOKUPS = 32
 _RETRY_S = 0.5
 _LAPSED_POLL_S = 0.25
+_READINESS_S = 0.5
 
 
 class BusEvents:
@@ -111,6 +120,7 @@ class Launcher:
             batch_us=int(batch_s * _US),
         )
         self._work_queue = JobWorkQueue(self._process)
+        self._has_begun = False
         self._partitions = PartitionOwner(self._follow, on_complete=self._set_ready)
         self.own = self._partitions.own
         """Sets the owned partitions."""
@@ -130,13 +140,23 @@ class Launcher:
                     )
                     tasks.create_task(reports.run(self._partitions))
                 tasks.create_task(self._partitions.run())
+                tasks.create_task(self._refresh_readiness())
         finally:
             await self._work_queue.close()
 
     def _set_ready(self, owned: frozenset[int]) -> None:
+        self._has_begun = True
         self._ctx.set_ready("records", True)
         if _REPORTING_PARTITION not in owned:
             self._ctx.set_ready("nodes", True)
+
+    async def _refresh_readiness(self) -> None:
+        """Follow the membership, which lapses without an event, and the partitions that are lost and taken."""
+        while True:
+            await asyncio.sleep(_READINESS_S)
+            if self._has_begun:
+                can_work = self._membership.is_current and self._partitions.is_complete
+                self._ctx.set_ready("records", can_work)
 
     async def _process(self, job_id: str) -> None:
         if partition_of(job_id) not in self._partitions:
@@ -280,9 +300,11 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     ctx.set_ready("nodes", False)
-    runtime = await make_runtime(settings, ctx)
-    register_replica_gauge(runtime, ctx.metrics)
     bus = await connect_bus(settings, ctx)
+    clock = broker_clock(bus, ctx, JOBS_STREAM)
+    runtime = await make_runtime(settings, ctx, clock=clock.now)
+    register_replica_gauge(runtime, ctx.metrics)
+    probe_writes(bus, ctx, settings, subjects=probes_of(POD_LAUNCHER), hint=UNSTORED)
     keep_catalogue(
         bus,
         ctx,
@@ -303,7 +325,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         ctx=ctx,
         runtime=runtime,
         membership=membership,
-        clock=broker_clock(bus, ctx, JOBS_STREAM),
+        clock=clock,
         pool=settings.pool,
         progress_s=(
             settings.kube_progress_seconds if settings.runtime == "kubernetes" else settings.progress_seconds

@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
+from functools import partial
 
 from muster_bus import (
     BrokerClock,
@@ -19,7 +20,7 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.autoscaling import LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
@@ -33,13 +34,14 @@ from muster_events.catalogue import (
     RECORD_WRITERS,
     SCALER,
     pool_reader,
+    probes_of,
     reader_of,
 )
-from muster_events.codec import UnreadableEvent, job_message, read_pool_event
+from muster_events.codec import UnreadableEvent, job_message, read_node, read_pool_event
 from muster_events.history import ended_builds, successful_runs
 from muster_events.queues import decode_queues
 from muster_events.recent import recent_events
-from muster_events.subjects import LIVE_RECORDS, leader_subject
+from muster_events.subjects import LIVE_RECORDS, UNSTORED, leader_subject
 from muster_events.view import restore, stamp
 from muster_scaler.handlers import PlanningLoop
 from muster_scaler.settings import ScalerSettings
@@ -172,12 +174,11 @@ class Scaler:
         prefix, _, last = subject.rpartition(".")
         watch = KeyWatch(self._bus, stream=NODES_STREAM, prefix=f"{prefix}.", filter_key=last)
         async for change in watch.changes():
-            if change.value is None:
-                continue
-            try:
-                loop.observe_pool(read_pool_event(change.value))
-            except UnreadableEvent as error:
-                log.error("%s is unreadable: %s", change.key, error)
+            whole = f"{prefix}.{change.key}"
+            is_node = last == "*"
+            read = partial(read_node, pool=self._settings.pool, subject=whole) if is_node else read_pool_event
+            if (event := await watch.read(change, read)) is not None:
+                loop.observe_pool(event)
 
 
 async def _read_queues(queues: KeyValueStore, pool: str) -> Entry | None:
@@ -217,6 +218,7 @@ async def _learn_runtimes(records: KeyValueStore, pool: LazyPoolState) -> None:
 async def build(settings: ScalerSettings, ctx: Context) -> None:
     """Construct the service and add its leadership to ``ctx``."""
     bus = await connect_bus(settings, ctx)
+    probe_writes(bus, ctx, settings, subjects=probes_of(SCALER), hint=UNSTORED)
     keep_catalogue(
         bus, ctx, streams=[JOBS_STREAM, NODES_STREAM], buckets=[LEASES_BUCKET], restart_after=[JOBS_STREAM]
     )

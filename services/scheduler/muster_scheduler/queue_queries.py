@@ -9,7 +9,7 @@ from typing import NamedTuple, NoReturn
 
 import grpc
 
-from muster_bus import BusUnavailable, Fenced
+from muster_bus import BusUnavailable, Fenced, StreamFull
 from muster_core.models import DEFAULT_QUEUE, Problem, QueueChangeKind, QueueSpec
 from muster_core.scheduling import PoolState, PoolUse, QueueChanges, QueueReport, Reservation, change_queues
 from muster_events.queues import QueuesRecord, encode_queues
@@ -144,6 +144,10 @@ class PoolQueueServicer(queries_pb2_grpc.PoolServiceServicer):
                 await _superseded(queues, context)
         except Fenced:
             await _not_leading(context)
+        except StreamFull as error:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the bus stores nothing more: {error.description}"
+            )
         except BusUnavailable:
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,

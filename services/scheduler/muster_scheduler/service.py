@@ -6,6 +6,7 @@ import asyncio
 import logging
 import time
 from contextlib import aclosing
+from functools import partial
 
 from muster_bus import (
     BrokerClock,
@@ -19,8 +20,8 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
-from muster_core.events import JobResized, NodeChanged
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
+from muster_core.events import JobResized
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
 from muster_events.catalogue import (
@@ -32,13 +33,14 @@ from muster_events.catalogue import (
     RECORD_WRITERS,
     SCHEDULER,
     pool_reader,
+    probes_of,
     reader_of,
 )
-from muster_events.codec import UnreadableEvent, read_pool_event
+from muster_events.codec import read_node
 from muster_events.history import ended_builds, successful_runs
 from muster_events.queues import NO_QUEUES
 from muster_events.recent import recent_events
-from muster_events.subjects import LIVE_RECORDS, leader_subject
+from muster_events.subjects import LIVE_RECORDS, UNSTORED, leader_subject
 from muster_events.view import restore, stamp
 from muster_rpc.calls import LEADER_QUERIES
 from muster_rpc.internal.v1 import queries_pb2_grpc
@@ -166,15 +168,11 @@ class Scheduler:
     async def _follow_nodes(self, term: LeaderTerm) -> None:
         [subject] = reader_of(SCHEDULER, NODES_STREAM).in_pool(self._pool)
         prefix = subject.removesuffix("*")
-        async for change in KeyWatch(self._bus, stream=NODES_STREAM, prefix=prefix, filter_key="*").changes():
-            if change.value is None:
-                continue
-            try:
-                event = read_pool_event(change.value)
-            except UnreadableEvent as error:
-                log.error("node %s cannot be read: %s", change.key, error)
-                continue
-            if isinstance(event, NodeChanged):
+        watch = KeyWatch(self._bus, stream=NODES_STREAM, prefix=prefix, filter_key="*")
+        async for change in watch.changes():
+            subject = prefix + change.key
+            read = partial(read_node, pool=self._pool, subject=subject)
+            if (event := await watch.read(change, read)) is not None:
                 await term.observe_node(event)
 
 
@@ -193,6 +191,7 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
     # Callers go to the leader.
     ctx.set_serving(LEADER_QUERIES, False)
     bus = await connect_bus(settings, ctx)
+    probe_writes(bus, ctx, settings, subjects=probes_of(SCHEDULER), hint=UNSTORED)
     keep_catalogue(
         bus,
         ctx,

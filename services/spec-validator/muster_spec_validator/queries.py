@@ -10,7 +10,7 @@ from typing import NoReturn
 
 import grpc
 
-from muster_bus import BusUnavailable
+from muster_bus import BusUnavailable, StreamFull
 from muster_core.models import Problem, Severity
 from muster_formats import Limits, Parsed
 from muster_formats.defaults import PlatformDefaults, defaults_text, parse_defaults
@@ -74,6 +74,10 @@ class SpecServicer(queries_pb2_grpc.SpecServiceServicer):
             after = await self._apply(parsed.defaults, before, request)
         except DefaultsSuperseded as superseded:
             await _abort_superseded(superseded.applied, context)
+        except StreamFull as error:
+            await context.abort(
+                grpc.StatusCode.RESOURCE_EXHAUSTED, f"the bus stores nothing more: {error.description}"
+            )
         except BusUnavailable:
             await _abort_unavailable(context)
         return pb.ApplyPlatformDefaultsResponse(

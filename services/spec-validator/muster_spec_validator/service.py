@@ -16,12 +16,19 @@ from muster_bus import (
     WorkQueue,
     WrongSequence,
 )
-from muster_bus.service_bus import connect_bus, keep_catalogue
+from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobRejected, JobValidated, StoredEvent
 from muster_events import spans
-from muster_events.catalogue import DEAD_STREAM, DEFAULTS_BUCKET, JOBS_STREAM, SPEC_VALIDATOR, consumers_of
+from muster_events.catalogue import (
+    DEAD_STREAM,
+    DEFAULTS_BUCKET,
+    JOBS_STREAM,
+    SPEC_VALIDATOR,
+    consumers_of,
+    probes_of,
+)
 from muster_events.codec import job_message
-from muster_events.subjects import job_id_in, job_in, job_subject, part_job_id
+from muster_events.subjects import UNSTORED, job_id_in, job_in, job_subject, part_job_id
 from muster_events.view import stamp
 from muster_formats import kubernetes_limits, version_limits
 from muster_formats.registry import all_formats
@@ -65,7 +72,11 @@ class BusPublisher:
         return first
 
     async def _once(self, message: Outgoing) -> bool:
-        published = await self._commits.publish(message, lambda: self._bus.publish_once(message))
+        try:
+            published = await self._commits.publish(message, lambda: self._bus.publish_once(message))
+        except WrongSequence:
+            # The submission has a result already.
+            return False
         if not published.duplicate:
             self._count(message)
         return not published.duplicate
@@ -118,6 +129,7 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.set_ready("defaults", False)
     all_formats()  # Import them now, so that no submission waits for the imports.
     bus = await connect_bus(settings, ctx)
+    probe_writes(bus, ctx, settings, subjects=probes_of(SPEC_VALIDATOR), hint=UNSTORED)
     keep_catalogue(
         bus,
         ctx,

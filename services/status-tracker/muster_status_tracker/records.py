@@ -92,7 +92,11 @@ class RecordStore:
                     if (entry := await self._records.get(each)) is not None
                 ]
                 for entry in stored:
-                    newer_by = decode_record(entry.value).applied_sequence - record.applied_sequence
+                    known = await self._records.read(entry, decode_record)
+                    if known is None:
+                        # What cannot be read is replaced.
+                        continue
+                    newer_by = known.applied_sequence - record.applied_sequence
                     if entry.key == key and newer_by >= 0:
                         return entry.revision
                     if newer_by > 0 or (newer_by == 0 and not record.settled):

@@ -21,7 +21,7 @@ from muster_bus import (
 )
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.partition_reader import acknowledged
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
@@ -35,6 +35,7 @@ from muster_events.catalogue import (
     WEBHOOKS_BUCKET,
     consumers_of,
     partition_reader,
+    probes_of,
     reader_of,
 )
 from muster_events.codec import decode_record, encode_record, job_message
@@ -43,6 +44,7 @@ from muster_events.subjects import (
     ENDED_RECORDS,
     LIVE_RECORDS,
     PARTITIONS,
+    UNSTORED,
     BadToken,
     ended_record_key,
     job_events_of,
@@ -66,6 +68,7 @@ from muster_status_tracker.webhooks.receivers import read_receivers
 log = logging.getLogger(__name__)
 
 _MAX_SLEEP_S = 1.0
+_READINESS_S = 0.5
 _TICK_S = 0.1
 """How long (s) events are batched under load."""
 
@@ -215,6 +218,7 @@ class PartitionTracker:
             tasks.create_task(self._partitions.run())
             tasks.create_task(self._follow_history())
             tasks.create_task(self._await_history())
+            tasks.create_task(self._refresh_readiness())
             while True:
                 await self._changed.wait()
                 self._changed.clear()
@@ -233,6 +237,12 @@ class PartitionTracker:
 
     def _set_ready(self) -> None:
         self._ctx.set_ready("records", self.is_complete())
+
+    async def _refresh_readiness(self) -> None:
+        """Follow the membership, which lapses without an event."""
+        while True:
+            await asyncio.sleep(_READINESS_S)
+            self._set_ready()
 
     def _reader(self, partition: int) -> tuple[PartitionReader, PartitionHandler]:
         store = RecordStore(self._records)
@@ -307,8 +317,10 @@ class PartitionTracker:
                 if not mirror.listed.is_set():
                     listed.add(job_id)
                 # One that is removed here was stored or marked as deleted among the ended jobs before.
-                if change.value is not None and not self.is_own(job_id):
-                    self._cache.put(decode_record(change.value))
+                if self.is_own(job_id):
+                    continue
+                if (record := await mirror.read(change, decode_record)) is not None:
+                    self._cache.put(record)
 
     async def _follow_history(self) -> None:
         """Keep the index of ended jobs, also of those that other instances write."""
@@ -352,6 +364,7 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     bus = await connect_bus(settings, ctx)
+    probe_writes(bus, ctx, settings, subjects=probes_of(STATUS_TRACKER), hint=UNSTORED)
     retention = Retention(ttl_s=settings.retention_seconds, most=settings.retained_jobs)
     cache = RecordCache(ended=EndedJobs(retention))
     register_phase_gauge(cache, ctx.metrics)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
 
@@ -239,3 +240,19 @@ def test_a_misspelt_format_or_field_is_a_usage_error_with_the_nearest_name(
     done = muster("fields", *arguments)
     assert done.exit_code == 2
     assert done.stderr.rstrip().endswith(f"did you mean {nearest}?")
+
+
+def test_a_document_of_60_mb_is_refused_without_being_read_whole(muster: Run, tmp_path: Path) -> None:
+    file = tmp_path / "large.yaml"
+    with file.open("wb") as large:
+        large.truncate(60 << 20)
+    tracemalloc.start()
+    try:
+        refused = muster("validate", str(file))
+        with pytest.raises(InvalidDocument):
+            convert(file, "native")
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert "TooLarge" in refused.output
+    assert peak < 30 << 20

@@ -3,6 +3,7 @@
 import asyncio
 import json
 import os
+import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -257,3 +258,24 @@ async def test_its_last_spans_are_sent_before_it_ends(start: Start, receiver: Ot
     assert (await service.ends())[0] == 0
 
     assert [(span.name, span.service) for span in receiver.spans()] == [("Wait", "demo")]
+
+
+async def test_a_process_without_free_descriptors_is_not_ready_and_says_so(start: Start):
+    service = await start()
+    ready = await service.says("ready")
+    pid = service.process.pid
+    before = resource.prlimit(pid, resource.RLIMIT_NOFILE)
+    highest = max(int(entry.name) for entry in Path(f"/proc/{pid}/fd").iterdir())
+
+    async def page_with(status: int) -> str:
+        async with asyncio.timeout(20):
+            while True:
+                answer = await get(str(ready["metrics"]), "/readyz")
+                if answer[0] == status:
+                    return answer[1]
+                await asyncio.sleep(0.1)
+
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, (highest + 3, before[1]))
+    assert "descriptors" in await page_with(503)
+    resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
+    assert await page_with(200) == "ready\n"

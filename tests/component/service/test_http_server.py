@@ -131,3 +131,18 @@ def test_a_name_belongs_to_one_kind_of_metric(metrics: Metrics):
 
     with pytest.raises(TypeError, match="muster_a is a Counter, not a Gauge"):
         metrics.gauge("muster_a", "a")
+
+
+async def test_thousands_of_silent_connections_neither_stay_nor_keep_others_from_the_pages(
+    server: HttpServer,
+) -> None:
+    silent = [await asyncio.open_connection("127.0.0.1", server.port) for _ in range(1000)]
+    try:
+        assert (await get(server, "/healthz"))[0] == 200
+        # The oldest were closed for newer ones.
+        first = [reader.read() for reader, _ in silent[:700]]
+        async with asyncio.timeout(3):
+            assert not any(await asyncio.gather(*first))
+    finally:
+        for _, writer in silent:
+            writer.transport.abort()

@@ -174,3 +174,14 @@ async def test_a_watch_of_headers_reports_what_exists_and_then_each_write(record
     await watch.catch_up()
     assert seen == [(JOB_ID, False), (JOB_ID, False), (JOB_ID, True)]
     following.cancel()
+
+
+async def test_a_record_that_cannot_be_read_is_replaced(records: KeyValueStore) -> None:
+    store = RecordStore(records)
+    known = record()
+    assert await store.write(known)
+    await records.put(live_record_key(JOB_ID), b"{")
+
+    assert await store.write(later(known))
+    [entry] = await records.entries()
+    assert decode_record(entry.value) == later(known)

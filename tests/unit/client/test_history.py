@@ -113,3 +113,22 @@ def test_a_single_replica_is_not_named():
 )
 def test_times_are_short(seconds: float, age: str, duration: str):
     assert (formatting.age(seconds), formatting.duration(seconds)) == (age, duration)
+
+
+@pytest.mark.parametrize("prefixed", [True, False])
+def test_a_line_of_60_mb_is_printed_as_it_comes_and_not_kept(prefixed: bool):
+    out = io.StringIO()
+    lines = LogLines(out=out, prefixed=prefixed, colour=False)
+    chunk = b"x" * 65_536
+    late = 0
+    for number in range(1, 961):
+        lines.write("worker-0", chunk)
+        late = max(late, number * len(chunk) - out.tell())
+    lines.write("worker-0", b"\nlast\n")
+
+    assert late <= 2 << 20
+    text = out.getvalue()
+    head = "[worker-0] " if prefixed else ""
+    assert text.count("x") == 960 * len(chunk)
+    assert text.endswith(f"\n{head}last\n")
+    assert prefixed or text == "x" * 960 * len(chunk) + "\nlast\n"

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from unittest.mock import create_autospec
 
+import msgspec
 import pytest
 
 from muster_core.events import JobFinished, Outcome, ReplicasChanged
@@ -109,3 +110,23 @@ async def test_a_gang_is_started_reported_and_stopped_once() -> None:
     assert machine.runtime.start.await_count == machine.runtime.stop.await_count == 2
     # The job is settled: its end, and that of each replica, is reported.
     assert not pool.records()
+
+
+async def test_the_reason_of_a_replica_is_one_printable_line_of_bounded_length() -> None:
+    pool = ScenarioPool()
+    pool.add_node("n1")
+    job_id = pool.run(pool.rigid("gang", 1))
+    machine = Machine(pool)
+    record = pool.record(job_id)
+    [replica] = record.gang()
+    started = ReplicaId(job_id=job_id, attempt=replica.attempt, role=replica.role, index=replica.index)
+    seen = machine.observe(started, ReplicaState.EXITED, exit_code=1)
+    machine.seen[started] = msgspec.structs.replace(
+        seen, reason="\x1b[2J\x00first\nsecond" + "x" * 60_000_000
+    )
+
+    await reconciler_of(machine, pool, {job_id: record}).process(job_id)
+
+    [replica] = pool.record(job_id).replicas
+    assert replica.reason.startswith(r"\x1b[2J\x00first\nsecondxxx")
+    assert len(replica.reason) == 1024

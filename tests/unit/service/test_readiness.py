@@ -28,3 +28,17 @@ def test_listeners_are_called_when_overall_readiness_changes():
         readiness.set(name, holds)
 
     assert received == [False, True, False]
+
+
+def test_a_missing_resource_is_named_with_its_reason_and_does_not_keep_calls_from_being_answered():
+    readiness = Readiness()
+    answers: list[bool] = []
+    readiness.listen_to_answers(answers.append)
+
+    readiness.set("storage", False, reason="the disk is full", needed_to_answer=False)
+    assert (readiness.ready, readiness.answers) == (False, True)
+    assert readiness.waiting_for == ["storage (the disk is full)"]
+    readiness.set("records", False)
+    readiness.set("storage", True, needed_to_answer=False)
+
+    assert (readiness.ready, readiness.waiting_for, answers) == (False, ["records"], [False])

@@ -15,6 +15,7 @@ import msgspec
 from muster._cli import exit_codes
 from muster._cli.options import State
 from muster._cli.output import counted, print_problems
+from muster._files import AT_MOST, beginning_of
 from muster.errors import Unavailable
 from muster_core.models import Job, Problem, Severity, Template
 from muster_formats import read_document as parse_document
@@ -36,18 +37,22 @@ class InputDocument(msgspec.Struct, frozen=True):
     @property
     def content(self) -> bytes:
         """The bytes of the document."""
-        return self.source if isinstance(self.source, bytes) else self.source.read_bytes()
+        return self.source if isinstance(self.source, bytes) else beginning_of(self.source)
 
 
-def read_document(file: str) -> InputDocument:
-    """Read a file, or standard input for ``-``. Raises ``OSError`` if it cannot be read or is a folder."""
+def read_document(file: str, *, at_most: int = AT_MOST) -> InputDocument:
+    """Read a file, or standard input for ``-``: its first ``at_most`` bytes, -1 for all.
+
+    Raises ``OSError`` if it cannot be read or is a folder.
+    """
     if file == STANDARD_INPUT:
-        content = sys.stdin.buffer.read()
+        content = sys.stdin.buffer.read(at_most)
         return InputDocument(content, content.decode(errors="replace"), "<stdin>")
     path = Path(file)
     if path.is_dir():
         raise IsADirectoryError(errno.EISDIR, "a folder is not a document; name the files in it", file)
-    return InputDocument(path, path.read_bytes().decode(errors="replace"), file)
+    with path.open("rb") as opened:
+        return InputDocument(path, opened.read(at_most).decode(errors="replace"), file)
 
 
 class ValidatedDocument(msgspec.Struct, frozen=True):

@@ -138,8 +138,14 @@ def _line(entry: job_pb2.HistoryEntry) -> HistoryRow:
 _COLOURS = (36, 33, 35, 32, 34, 96, 93, 95, 92, 94)
 
 
+_LONGEST_LINE = 1 << 20
+"""The characters of an incomplete line that are kept; a longer line is printed in parts."""
+
+
 class LogLines:
     """Assembles chunks of output to whole lines, prefixed with the replica's name if there are several.
+
+    A line above 1 MiB is not assembled: with prefixes it is split, without them its parts are printed as they come.
 
     ``out`` is written directly: a job may write faster than a renderer can lay out.
     """
@@ -156,6 +162,10 @@ class LogLines:
         decoder = self._decoders.setdefault(replica, codecs.getincrementaldecoder("utf-8")("replace"))
         text = self._open.pop(replica, "") + decoder.decode(data)
         *lines, rest = text.split("\n")
+        if len(rest) > _LONGEST_LINE:
+            self._put(replica, lines)
+            self._put_part(replica, rest)
+            return
         if rest:
             self._open[replica] = rest
         self._put(replica, lines)
@@ -170,6 +180,13 @@ class LogLines:
         if lines:
             prefix = self._prefix(replica)
             self._out.write("".join(f"{prefix}{line}\n" for line in lines))
+            self._out.flush()
+
+    def _put_part(self, replica: str, part: str) -> None:
+        if self._prefixed:
+            self._put(replica, [part])
+        else:
+            self._out.write(part)
             self._out.flush()
 
     def _prefix(self, replica: str) -> str:

@@ -82,9 +82,9 @@ class State:
 
 
 def _console(*, stderr: bool) -> Console:
-    from rich.console import Console  # noqa: PLC0415 (slow to import)
+    from muster._cli.console import PrintableConsole  # noqa: PLC0415 (imports rich, which is slow)
 
-    console = Console(stderr=stderr, highlight=False, markup=False, emoji=False)
+    console = PrintableConsole(stderr=stderr, highlight=False, markup=False, emoji=False)
     if not console.is_terminal:
         console.width = _WIDE
     return console

@@ -144,11 +144,20 @@ def change_replicas(record: JobRecord, event: ReplicasChanged, at: int) -> tuple
     )
 
 
+def _by_one_clock(observed_at: int, replica: ReplicaRecord, at: int) -> int:
+    """Return when a change happened, between the last time that is known of the replica and ``at``, when its event was stored.
+
+    The observer's clock may be wrong or have stepped, and ages are differences to the broker's clock.
+    """
+    earliest = max(replica.placed_at, replica.launched_at, replica.running_at)
+    return min(max(observed_at, earliest), at) if observed_at else at
+
+
 def _apply(replica: ReplicaRecord, changes: list[ReplicaChange], at: int) -> ReplicaRecord:
     for change in changes:
         if not is_newer(change, replica):
             continue
-        when = change.at or at
+        when = _by_one_clock(change.at, replica, at)
         replica = msgspec.structs.replace(
             replica,
             state=change.state,

@@ -125,12 +125,19 @@ def _from_protobuf(frame: bytes) -> ObjectEvent[Pod] | Status:
 
 
 async def _lines(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    rest = b""
+    rest: list[bytes] = []
+    size = 0
     async for chunk in chunks:
-        *whole, rest = (rest + chunk).split(b"\n")
-        for line in whole:
-            if line:
+        first, *others = chunk.split(b"\n")
+        rest.append(first)
+        size += len(first)
+        if size > _MAX_FRAME_BYTES:
+            raise msgspec.DecodeError(f"a watch event has more than {_MAX_FRAME_BYTES} bytes")
+        for following in others:
+            if line := b"".join(rest):
                 yield line
+            rest = [following]
+            size = len(following)
 
 
 async def _frames(chunks: AsyncIterator[bytes]) -> AsyncIterator[bytes]:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import msgspec
 
+from muster_core.text import one_line
 from muster_runtimes.protocols import LogChunk, ProgressReport, ReplicaId
 
 CHUNK_BYTES = 64 * 1024
@@ -197,5 +198,8 @@ def parse_progress(replica: ReplicaId, content: bytes, *, changed_at: int) -> Pr
     if written.step < 0 or at <= 0:
         return None
     some = list(written.metrics.items())[:_MAX_METRICS]
-    metrics = {name[:_MAX_VALUE_CHARS]: str(value)[:_MAX_VALUE_CHARS] for name, value in some}
+    metrics = {
+        one_line(name, longest=_MAX_VALUE_CHARS): one_line(str(value), longest=_MAX_VALUE_CHARS)
+        for name, value in some
+    }
     return ProgressReport(replica=replica, step=written.step, at=at, metrics=metrics)

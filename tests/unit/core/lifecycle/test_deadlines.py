@@ -39,6 +39,31 @@ def gone(new_log: JobLog) -> JobLog:
     return new_log
 
 
+@pytest.mark.parametrize("step_s", [600, -600])
+def test_the_age_of_a_job_does_not_depend_on_the_clock_of_the_machine_that_runs_it(
+    new_log: NewJobLog, second: int, step_s: int
+) -> None:
+    log = new_log(run=ACTIVE).queued().place()
+    began = log.now
+    for replica in log.record.gang():
+        log.apply(
+            events.ReplicasChanged(
+                changes=(
+                    events.ReplicaChange(
+                        role=replica.role,
+                        index=replica.index,
+                        attempt=1,
+                        state=ReplicaState.RUNNING,
+                        at=log.now + step_s * second,
+                    ),
+                )
+            )
+        )
+    assert began <= log.record.started_at <= log.now
+    assert ended(log, began + 59 * second) is None
+    assert ended(log, log.now + 60 * second) == (Outcome.TIMED_OUT, "ActiveDeadline")
+
+
 def test_a_job_that_runs_too_long_is_timed_out(new_log: NewJobLog, second: int) -> None:
     log = new_log(run=ACTIVE).running()
     end = log.record.started_at + 60 * second

@@ -412,3 +412,20 @@ async def test_a_refresh_adds_what_the_watch_has_not_delivered_yet() -> None:
     await reflector.refresh("job=a")
     await reflector.refresh("job=a")
     assert (changes, script.selectors) == (["two"], ["job=a", "job=a"])
+
+
+async def test_an_event_in_json_that_never_ends_is_refused_before_it_fills_the_memory() -> None:
+    chunk = b"x" * 2**20
+    read = 0
+
+    async def endless() -> AsyncGenerator[bytes]:
+        nonlocal read
+        for _ in range(200):
+            read += len(chunk)
+            yield chunk
+
+    stream = ResponseStream(JSON, endless())
+    with pytest.raises(msgspec.DecodeError, match="more than"):
+        async for _ in decode_events(stream, msgspec.json.Decoder(Pod)):
+            pass
+    assert read < 100 * 2**20

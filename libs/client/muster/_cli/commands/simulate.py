@@ -277,7 +277,7 @@ def _show(
 
 def _trace_from(ctx: click.Context, state: State, file: str, format_name: str) -> Trace:
     """Read the trace of a file; a trace with errors is rejected as a whole."""
-    given = read_document(file)
+    given = read_document(file, at_most=-1)
     trace = read_trace(given.text.removeprefix("\ufeff"), format_name=format_name)
     if any(problem.severity is Severity.ERROR for problem in trace.problems) or not trace.jobs:
         refuse(ctx, state, given, trace.problems)
@@ -291,7 +291,7 @@ def _nodes_from(ctx: click.Context, state: State, text: str) -> list[Node]:
     """Read the nodes of a shorthand, or of a file."""
     if is_shorthand(text) and not Path(text).exists():
         return list(read_shorthand(text).nodes)
-    given = read_document(text)
+    given = read_document(text, at_most=-1)
     cluster = read_cluster(given.text)
     if cluster.problems:
         refuse(ctx, state, given, cluster.problems)
