@@ -162,5 +162,5 @@ async def test_a_record_behind_its_replicas_continues_from_them(restored: Restor
         (restored.folder / "go").touch()
         ended = await muster.wait(early)
         assert (ended.status.phase, ended.status.attempt) == (SUCCEEDED, 2)
-        assert job_pb2.JOB_EVENT_TYPE_JOB_ADOPTED in [entry.event for entry in ended.history]
+        assert job_pb2.JOB_EVENT_TYPE_JOB_ADOPTED in [entry.event for entry in ended.status.history]
         assert restored.starts("early") == 2
