@@ -290,7 +290,7 @@ def _deletions() -> list[Fault]:
             kind=Deleted(what="JOBS.status-tracker-partition-0"),
             in_ci=True,
         ),
-        Fault(name="older store restored", kind=OlderStore()),
+        Fault(name="older store restored", kind=OlderStore(), in_ci=True),
     ]
 
 

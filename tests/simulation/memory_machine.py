@@ -18,7 +18,8 @@ import msgspec
 from virtual_loop import NO_PROCESS as _NOWHERE, VirtualHandle, VirtualLoop, current_process
 
 from muster_core.frameworks import Addresses, ConfigFile, RuntimeContext, local_addresses
-from muster_core.models import Job, Node, Resources, Template
+from muster_core.lifecycle import HeldJob, OrphanMark, RetainedJob
+from muster_core.models import Job, Node, ReplicaRecord, Resources, Template
 from muster_runtimes import Launch, Observation, ProgressReport, ReplicaId
 from muster_runtimes.process import (
     ProcessOptions,
@@ -30,6 +31,7 @@ from muster_runtimes.process import (
     watcher as watcher_module,
 )
 from muster_runtimes.process.watcher import ReplicaWatcher
+from muster_runtimes.records import replica_record
 
 BOOT = "boot"
 PROGRAM = "simulated"
@@ -194,6 +196,11 @@ class Machine:
     def keep(self, folder: Folder) -> None:
         """Create the directory of a run."""
         self.jobs.setdefault(folder.replica.job_id, {})[folder.replica] = folder
+
+    def launch_of(self, replica: ReplicaId) -> Launch | None:
+        """Return what a run was started with."""
+        folder = self.jobs.get(replica.job_id, {}).get(replica)
+        return folder.launch if folder is not None else None
 
     def has(self, folder: Folder) -> bool:
         """Return whether the directory of a run exists."""
@@ -376,11 +383,37 @@ class MemoryRuntime(ProcessRuntime):
         self._machine = machine
         self._options = ProcessOptions()
         self._nodes = machine.nodes
+        self._offered = tuple(machine.nodes.values())
+        self._nodes_changed = asyncio.Event()
         self._clock = clock
         self._directory = cast("Any", directory)
         self._watcher = ReplicaWatcher(directory=cast("Any", directory), ports_of=lambda _: {}, clock=clock)
         self._starter = cast("Any", _Starter(machine, directory, self._watcher))
         self._watcher.load()
+
+    async def retain_job(self, job_id: str, retained: RetainedJob) -> None:
+        """Write nothing."""
+
+    async def held_job(self, job_id: str) -> HeldJob:
+        """Return the runs; the simulation restores no store, so nothing else is used."""
+        return HeldJob(job_id=job_id, runs=tuple(map(self._run, self.job_observations(job_id))))
+
+    def orphan_mark(self, job_id: str) -> OrphanMark | None:
+        """Return None: every job has a record."""
+        return None
+
+    async def mark_orphan(self, job_id: str, mark: OrphanMark | None) -> None:
+        """Fail: every job has a record."""
+        raise AssertionError(f"{job_id} is taken for an orphan")
+
+    async def _rescan(self) -> None:
+        await self._watcher.rescan()
+
+    def _run(self, seen: Observation) -> ReplicaRecord:
+        launch = self._machine.launch_of(seen.replica)
+        if launch is None:
+            return replica_record(seen)
+        return replica_record(seen, node=launch.node, generation=launch.generation, gpus=launch.gpus)
 
     async def retain_build(self, job_id: str, build: str) -> None:
         """Do nothing: the simulation has no builds."""

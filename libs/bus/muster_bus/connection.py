@@ -99,6 +99,13 @@ class Bus:
         self._on_unstored: list[Callable[[], None]] = []
         self._generation = 0
         self._closing = False
+        self._seen: dict[str, int] = {}
+        self._compared_streams: tuple[str, ...] = ()
+        self._on_older: Callable[[str], None] | None = None
+        self._older = ""
+        self._is_compared = asyncio.Event()
+        self._is_compared.set()
+        self._comparing: asyncio.Task[None] | None = None
         self._revival: asyncio.Task[None] | None = None
         self._last_logged = ("", -_LOG_EVERY_S)
 
@@ -148,11 +155,25 @@ class Bus:
         for callback in list(self._on_unstored):
             callback()
 
+    def saw(self, stream: str, sequence: int) -> None:
+        """Note that a message of a stream was read or stored."""
+        if sequence > self._seen.get(stream, 0):
+            self._seen[stream] = sequence
+
+    def refuse_older_store(self, streams: Sequence[str], on_older: Callable[[str], None]) -> None:
+        """Compare the streams with what was seen of them after every reconnect, before anything else is sent.
+
+        A stream that ends before a message that was seen is that of an older store, which was restored. Then ``on_older`` is called
+        with its name, and nothing is sent any more: what this process knows is derived from events that are lost.
+        """
+        self._compared_streams, self._on_older = tuple(streams), on_older
+
     async def close(self) -> None:
         """Flush and disconnect."""
         self._closing = True
-        if self._revival is not None:
-            self._revival.cancel()
+        for task in (self._revival, self._comparing):
+            if task is not None:
+                task.cancel()
         self._requests.fail_all("the bus is closed")
         await self._client.close()
 
@@ -278,6 +299,8 @@ class Bus:
         self._generation += 1
 
     async def _publish(self, subject: str, data: bytes, reply: str, headers: dict[str, str] | None) -> None:
+        if not self._is_compared.is_set():
+            await self._until_compared()
         size = len(data) + sum(len(name) + len(value.encode()) + 4 for name, value in (headers or {}).items())
         if size + _HEADER_FRAME > self._client.max_payload:
             # Checked here because the broker would answer by closing the connection.
@@ -289,7 +312,41 @@ class Bus:
             why = str(error) if self.connected else "there is no connection"
             raise BusUnavailable(why or "not connected") from error
 
+    async def _until_compared(self) -> None:
+        """Wait until the store is compared after a reconnect; the comparison itself does not wait."""
+        if self._comparing is not None and asyncio.current_task() is self._comparing:
+            return
+        try:
+            async with asyncio.timeout(0 if self._older else self._settings.request_timeout_s):
+                await self._is_compared.wait()
+        except TimeoutError:
+            why = f"stream {self._older} is older than before" if self._older else "there is no connection"
+            raise BusUnavailable(why) from None
+
+    async def _compare(self) -> None:
+        while True:
+            try:
+                older = [name for name in self._compared_streams if await self._is_older(name)]
+                break
+            except BusUnavailable as error:
+                log.info("the streams are not compared yet: %s", error)
+                await asyncio.sleep(_RECONNECT_S)
+        if older and self._on_older is not None:
+            self._older = older[0]
+            self._on_older(older[0])
+            return
+        self._is_compared.set()
+
+    async def _is_older(self, stream: str) -> bool:
+        seen = self._seen.get(stream, 0)
+        try:
+            return seen > 0 and await self.last_sequence(stream) < seen
+        except BusMissing:
+            # A deleted stream is created again, see ``CatalogueReconciler``.
+            return False
+
     def _counted(self, published: Published, messages: int) -> Published:
+        self.saw(published.stream, published.sequence)
         if not published.duplicate:
             for _ in range(messages):
                 self.metrics.published(published.stream)
@@ -308,6 +365,8 @@ class Bus:
             log.warning("broker %s: %s", self._settings.url, text)
 
     async def _on_disconnected(self) -> None:
+        if self._compared_streams:
+            self._is_compared.clear()
         self._requests.fail_all("the connection was lost")
         if not self._closing:
             log.warning("disconnected from the broker")
@@ -336,6 +395,10 @@ class Bus:
 
     def _announce(self) -> None:
         log.info("reconnected to the broker")
+        if not self._is_compared.is_set() and not self._older:
+            if self._comparing is not None:
+                self._comparing.cancel()
+            self._comparing = asyncio.create_task(self._compare())
         self.metrics.reconnected()
         for callback in list(self._on_reconnect):
             callback()

@@ -244,6 +244,8 @@ class OrderedConsumer:
         ]:
             raise ConsumerGone(f"{self._consumer} skipped a message")
         self._expected += len(batch)
+        if batch:
+            self._bus.saw(self._stream, batch[-1].stream_sequence)
         if self._generation != self._bus.generation:
             raise ConsumerGone("the connection was re-established")
         if quiet:

@@ -376,6 +376,7 @@ class PartitionReader:
 
     def _advance(self, position: int) -> None:
         self._position = position
+        self._bus.saw(self._stream, position)
         moved, self._moved = self._moved, asyncio.Event()
         moved.set()
 

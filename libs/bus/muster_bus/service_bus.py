@@ -174,6 +174,15 @@ def keep_catalogue(
         on_recreated=on_recreated,
         set_complete=lambda missing: ctx.set_ready("streams", not missing),
     )
+
+    def on_older(stream: str) -> None:
+        ctx.log.error(
+            "%s is older than before, so an older store was restored: the service restarts and rebuilds its state",
+            named(stream),
+        )
+        ctx.stop()
+
+    bus.refuse_older_store(list(names), on_older)
     ctx.set_ready("streams", False)
     ctx.add_part("catalogue", reconciler.run)
     return reconciler

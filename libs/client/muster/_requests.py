@@ -19,6 +19,7 @@ from muster_rpc.v1 import (
     defaults_service_pb2,
     job_pb2,
     job_service_pb2,
+    orphan_service_pb2,
     queue_service_pb2,
 )
 
@@ -87,6 +88,7 @@ def _text(content: bytes, name: str) -> str:
 _JOBS_PER_PAGE = 500
 _NODES_PER_PAGE = 500
 _QUEUES_PER_PAGE = 500
+_ORPHANS_PER_PAGE = 500
 
 
 class RequestBuilder:
@@ -235,6 +237,10 @@ class RequestBuilder:
         return defaults_service_pb2.ApplyDefaultsRequest(
             document=document, dry_run=dry_run, expected_revision=expected_revision
         )
+
+    def orphans(self) -> orphan_service_pb2.ListOrphansRequest:
+        """Return the request for the first page of orphans."""
+        return orphan_service_pb2.ListOrphansRequest(page_size=_ORPHANS_PER_PAGE)
 
     def queues(self) -> queue_service_pb2.ListQueuesRequest:
         """Return the request for the first page of queues."""

@@ -56,6 +56,8 @@ from muster_rpc.v1 import (
     job_pb2,
     job_service_pb2,
     job_service_pb2_grpc,
+    orphan_service_pb2,
+    orphan_service_pb2_grpc,
     queue_service_pb2,
     queue_service_pb2_grpc,
 )
@@ -187,6 +189,7 @@ class AsyncClient:
         self._cluster = cluster_service_pb2_grpc.ClusterServiceStub(self._channel)
         self._defaults = defaults_service_pb2_grpc.DefaultsServiceStub(self._channel)
         self._queues = queue_service_pb2_grpc.QueueServiceStub(self._channel)
+        self._orphans = orphan_service_pb2_grpc.OrphanServiceStub(self._channel)
 
     async def __aenter__(self) -> Self:
         return self
@@ -430,6 +433,22 @@ class AsyncClient:
     async def cluster(self) -> cluster_service_pb2.GetClusterResponse:
         """Return version and trace store of the server."""
         return await self._call(self._cluster.GetCluster, cluster_service_pb2.GetClusterRequest())
+
+    async def orphans(self) -> AsyncIterator[orphan_service_pb2.Orphan]:
+        """Yield the jobs that have replicas and no record, because an older store was restored, by job id."""
+        async for page in self._pages(self._orphans.ListOrphans, self._requests.orphans()):
+            for orphan in page.orphans:
+                yield orphan
+
+    async def adopt_orphan(self, job_id: str) -> orphan_service_pb2.AdoptOrphanResponse:
+        """Create the record of an orphan again; it continues as a job. Raises ``Rejected`` if too little is retained of it."""
+        request = orphan_service_pb2.AdoptOrphanRequest(job_id=job_id)
+        return await self._command(self._orphans.AdoptOrphan, request)
+
+    async def remove_orphan(self, job_id: str) -> orphan_service_pb2.RemoveOrphanResponse:
+        """End the replicas of an orphan and remove their logs."""
+        request = orphan_service_pb2.RemoveOrphanRequest(job_id=job_id)
+        return await self._call(self._orphans.RemoveOrphan, request)
 
     async def get_defaults(self, revision: int = 0) -> defaults_service_pb2.Defaults:
         """Return the platform defaults: the current or an earlier revision."""

@@ -6,18 +6,22 @@ A summary has what lists select and sort by, so that the values of thousands of 
 from __future__ import annotations
 
 import asyncio
+import enum
 import logging
 from collections.abc import AsyncGenerator, Iterable, Mapping
 
 import msgspec
 
+from muster_bus.connection import Bus
 from muster_bus.errors import BusUnavailable
 from muster_bus.key_value import Entry, KeyHeaders, KeyValueStore
 from muster_bus.messages import UNREADABLE
+from muster_core.events import JobAdopted, JobValidated
 from muster_core.lifecycle import awaits_build, expiry
 from muster_core.models import Job, JobRecord, Phase
+from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import UnreadableEvent, decode_record
-from muster_events.subjects import ENDED_RECORDS, ended_record_key, live_record_key
+from muster_events.subjects import ENDED_RECORDS, ended_record_key, job_subject, live_record_key
 
 log = logging.getLogger(__name__)
 
@@ -90,6 +94,32 @@ async def any_record(records: KeyValueStore, job_id: str) -> JobRecord | None:
     # A record is stored as ended before it is removed as live.
     live = await records.get(live_record_key(job_id))
     return _decoded(live) if live is not None else await ended_record(records, job_id)
+
+
+class Absence(enum.Enum):
+    """Why a reader of all events has no record of a job.
+
+    ``DELETED``: the job is known and its record was deleted. ``UNREADABLE``: there is a record, which the reader does not have.
+    ``UNKNOWN``: the store has neither a record of the job nor the event that begins one.
+    """
+
+    DELETED = enum.auto()
+    UNREADABLE = enum.auto()
+    UNKNOWN = enum.auto()
+
+
+async def absence_of(bus: Bus, records: KeyValueStore, job_id: str) -> Absence:
+    """Return why a reader that has read all events has no record of a job; raises ``BusUnavailable``."""
+    if await records.removal(ended_record_key(job_id)) is not None:
+        return Absence.DELETED
+    for key in (live_record_key(job_id), ended_record_key(job_id)):
+        if await records.get(key) is not None:
+            return Absence.UNREADABLE
+    # The marker of the removal has expired.
+    for kind in (JobValidated, JobAdopted):
+        if await bus.last(JOBS_STREAM, job_subject(job_id, kind.__name__)) is not None:
+            return Absence.DELETED
+    return Absence.UNKNOWN
 
 
 async def ended_builds(records: KeyValueStore, live: Iterable[JobRecord]) -> list[JobRecord]:

@@ -10,6 +10,7 @@ from muster_runtimes.protocols import (
     ExecResult as ExecResult,
     ExecSession as ExecSession,
     JobFiles as JobFiles,
+    JobHolder as JobHolder,
     Launch as Launch,
     LogChunk as LogChunk,
     LogSource as LogSource,

@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 import msgspec
 
 from muster_core.frameworks import Addresses, ConfigFile, RuntimeContext
+from muster_core.lifecycle import HeldJob, OrphanMark, RetainedJob
 from muster_core.models import Job, Node, ReplicaState, Template
 
 CHUNK_BYTES = 32 * 1024
@@ -180,6 +181,30 @@ class ReplicaObserver(Protocol):
         ...
 
 
+class JobHolder(Protocol):
+    """What a runtime holds of jobs independently of their records, and the durable marks of orphans."""
+
+    async def retain_job(self, job_id: str, retained: RetainedJob) -> None:
+        """Keep what recreates the record of a job beside its replicas, before the first of them starts."""
+        ...
+
+    async def held_job(self, job_id: str) -> HeldJob:
+        """Return everything that the runtime holds of a job, also of another instance's partition."""
+        ...
+
+    async def orphans(self) -> Sequence[HeldJob]:
+        """Return the jobs that are marked as orphans, also those of other instances' partitions."""
+        ...
+
+    def orphan_mark(self, job_id: str) -> OrphanMark | None:
+        """Return the mark of a job of an owned partition; None if it is not marked as an orphan."""
+        ...
+
+    async def mark_orphan(self, job_id: str, mark: OrphanMark | None) -> None:
+        """Set or remove the mark of a job. While it is marked, ``nodes`` counts its replicas as foreign usage."""
+        ...
+
+
 class NodeSource(Protocol):
     """The nodes that a runtime offers."""
 
@@ -237,7 +262,7 @@ class ProgressReader(Protocol):
         ...
 
 
-class Runtime(ReplicaControl, ReplicaObserver, NodeSource, JobFiles, LogSource, Protocol):
+class Runtime(ReplicaControl, ReplicaObserver, JobHolder, NodeSource, JobFiles, LogSource, Protocol):
     """Runs replicas."""
 
     async def run(self) -> None:

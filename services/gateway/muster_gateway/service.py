@@ -9,6 +9,7 @@ from muster_gateway.bus import BusSubmissions
 from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
 from muster_gateway.explanations import Explainer
 from muster_gateway.jobs import Jobs, JobServicer
+from muster_gateway.orphans import OrphanServicer
 from muster_gateway.replicas import ReplicaStreams
 from muster_gateway.settings import GatewaySettings
 from muster_gateway.submissions import Submitter
@@ -18,6 +19,7 @@ from muster_rpc.v1 import (
     cluster_service_pb2_grpc,
     defaults_service_pb2_grpc,
     job_service_pb2_grpc,
+    orphan_service_pb2_grpc,
     queue_service_pb2_grpc,
 )
 from muster_service.app import Context
@@ -37,7 +39,9 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     pool = queries_pb2_grpc.PoolServiceStub(
         channel(settings.scheduler_address, queries=LEADER_QUERIES, called_once=["ApplyPoolQueues"])
     )
-    replicas = queries_pb2_grpc.ReplicaServiceStub(channel(settings.pod_launcher_address))
+    launcher = channel(settings.pod_launcher_address)
+    replicas = queries_pb2_grpc.ReplicaServiceStub(launcher)
+    held_jobs = queries_pb2_grpc.HeldJobServiceStub(launcher)
     jobs = Jobs(records=records, submissions=submissions)
     ctx.add_grpc(
         job_service_pb2_grpc.add_JobServiceServicer_to_server,
@@ -64,4 +68,7 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     ctx.add_grpc(
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,
         ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url),
+    )
+    ctx.add_grpc(
+        orphan_service_pb2_grpc.add_OrphanServiceServicer_to_server, OrphanServicer(held_jobs=held_jobs)
     )

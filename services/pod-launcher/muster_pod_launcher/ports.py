@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Protocol
 
-from muster_core.events import ReplicaChange, ReplicasChanged
+from muster_core.events import JobAdopted, ReplicaChange, ReplicasChanged
 from muster_core.models import JobRecord, ReplicaRecord
+from muster_events.history import Absence
 from muster_runtimes import ReplicaId
 
 
@@ -15,6 +16,22 @@ class EventPublisher(Protocol):
 
     async def publish(self, record: JobRecord, event: ReplicasChanged) -> None:
         """Publish an event idempotently; returns when it is durable."""
+        ...
+
+
+class JobStore(Protocol):
+    """The events and records of jobs; every method raises ``BusUnavailable``."""
+
+    async def read_to_end(self, job_id: str) -> None:
+        """Return when every event of the job that is stored now is applied to the view of records."""
+        ...
+
+    async def absence(self, job_id: str) -> Absence | None:
+        """Read to the end, and return why there is no record of the job; None if there is one now."""
+        ...
+
+    async def adopt(self, job_id: str, event: JobAdopted, *, trace: str) -> None:
+        """Publish the adoption of a job that has a record; returns when it is applied to the view."""
         ...
 
 

@@ -33,6 +33,7 @@ from muster_core.lifecycle import (
     next_deadline,
     next_work,
     reconcile,
+    retained_job,
 )
 from muster_core.models import (
     ENDED_STATES,
@@ -87,6 +88,7 @@ class JobReconciler:
         self._membership: dict[str, bytes] = {}
         self._published_membership: dict[str, JobRecord] = {}
         self._config: dict[str, Mapping[str, ConfigFile]] = {}
+        self._retained: dict[str, Job] = {}
         self._cleaned: set[str] = set()
 
     async def process(self, job_id: str) -> int | None:
@@ -172,6 +174,7 @@ class JobReconciler:
         """Write the membership: before the start of added replicas, and after the confirmed end of removed ones."""
         if not record.attempt or record.settled or self._published_membership.get(record.job_id) is record:
             return
+        await self._retain(record, job)
         context = await self._context(record, job)
         config = files(record, job, remote_shell=context.remote_shell.script)
         if config and self._config.get(record.job_id) != config:
@@ -182,6 +185,13 @@ class JobReconciler:
             await self._runtime.write_members(record.job_id, content)
             self._membership[record.job_id] = content
         self._published_membership[record.job_id] = record
+
+    async def _retain(self, record: JobRecord, job: Job) -> None:
+        """Let the runtime keep what recreates the record."""
+        if self._retained.get(record.job_id) is job or (retained := retained_job(record)) is None:
+            return
+        await self._runtime.retain_job(record.job_id, retained)
+        self._retained[record.job_id] = job
 
     async def _stop(self, job_id: str, record: JobRecord | None, stops: Iterable[Stop]) -> None:
         stopping = self._stopping.setdefault(job_id, set())
@@ -274,6 +284,7 @@ class JobReconciler:
             self._membership,
             self._published_membership,
             self._config,
+            self._retained,
         ):
             kept.pop(job_id, None)
         self._batching.clear(job_id)

@@ -17,9 +17,10 @@ from muster_bus import (
     Membership,
     PartitionOwner,
     PartitionReader,
+    WrongSequence,
 )
 from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
-from muster_core.events import ReplicasChanged
+from muster_core.events import JobAdopted, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
     JOBS_BUCKET,
@@ -33,18 +34,21 @@ from muster_events.catalogue import (
     reader_of,
 )
 from muster_events.codec import job_message
-from muster_events.history import ended_record
+from muster_events.history import Absence, absence_of, ended_record
 from muster_events.subjects import (
     ENDED_RECORDS,
     PARTITIONS,
     UNSTORED,
     job_id_in_key,
+    job_subject,
     partition_of,
     partition_records,
 )
 from muster_events.view import JobsView
+from muster_pod_launcher.adoption import AdoptionReview
 from muster_pod_launcher.node_reports import NodeReports
 from muster_pod_launcher.observers import ReplicaMetrics, ReplicaSpanRecorder, register_replica_gauge
+from muster_pod_launcher.orphan_queries import HeldJobServicer
 from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.reconciler import JobReconciler
 from muster_pod_launcher.replica_access import ReplicaServicer
@@ -66,6 +70,7 @@ _LOOKUPS = 32
 _RETRY_S = 0.5
 _LAPSED_POLL_S = 0.25
 _READINESS_S = 0.5
+_READ_S = 5.0
 
 
 class BusEvents:
@@ -79,6 +84,51 @@ class BusEvents:
         """Publish the event once."""
         message = job_message(record.job_id, event, source=POD_LAUNCHER, traceparent=record.trace)
         await self._commits.publish(message, lambda: self._bus.publish_once(message))
+
+
+class BusJobStore:
+    """Implements ``JobStore`` for the jobs of owned partitions, and adopts orphans of any."""
+
+    def __init__(self, bus: Bus, *, records: KeyValueStore, view: JobsView) -> None:
+        self._bus = bus
+        self._records = records
+        self._view = view
+        self.readers: dict[int, PartitionReader] = {}
+
+    async def read_to_end(self, job_id: str) -> None:
+        """See ``JobStore``."""
+        reader = self.readers.get(partition_of(job_id))
+        if reader is None or not await reader.wait_current(_READ_S):
+            raise BusUnavailable("the events of the job cannot be read to the end")
+
+    async def absence(self, job_id: str) -> Absence | None:
+        """See ``JobStore``."""
+        await self.read_to_end(job_id)
+        if job_id in self._view.records:
+            return None
+        return await absence_of(self._bus, self._records, job_id)
+
+    async def adopt(self, job_id: str, event: JobAdopted, *, trace: str) -> None:
+        """See ``JobStore``."""
+        message = job_message(job_id, event, source=POD_LAUNCHER, traceparent=trace)
+        published = await self._bus.publish_once(message)
+        try:
+            await self.readers[partition_of(job_id)].wait_for(published.sequence, _READ_S)
+        except (KeyError, TimeoutError) as error:
+            raise BusUnavailable("the adoption cannot be read back") from error
+
+    async def adopt_orphan(self, job_id: str, event: JobAdopted, *, trace: str) -> int:
+        """Publish the adoption of an orphan, once; returns its sequence."""
+        message = job_message(job_id, event, source=POD_LAUNCHER, traceparent=trace, expected_last=0)
+        try:
+            return (await self._bus.publish_once(message, deadline_s=_READ_S)).sequence
+        except WrongSequence:
+            return await self.adopted_at(job_id) or 0
+
+    async def adopted_at(self, job_id: str) -> int | None:
+        """Return the sequence of the last adoption of a job; None if it was never adopted."""
+        last = await self._bus.last(JOBS_STREAM, job_subject(job_id, JobAdopted.__name__))
+        return None if last is None else last.stream_sequence
 
 
 class Launcher:
@@ -95,6 +145,7 @@ class Launcher:
         pool: str,
         progress_s: float,
         batch_s: float,
+        orphan_grace_us: int,
     ) -> None:
         self._bus = bus
         self._membership = membership
@@ -110,13 +161,22 @@ class Launcher:
         self._deleted: set[str] = set()
         self._lookups = asyncio.Semaphore(_LOOKUPS)
         self.view = JobsView()
+        self.store = BusJobStore(bus, records=self._records, view=self.view)
+        self._adoption = AdoptionReview(
+            records=self.view.records,
+            runtime=runtime,
+            store=self.store,
+            clock=clock.now,
+            grace_us=orphan_grace_us,
+            metrics=ctx.metrics,
+        )
         self._reconciler = JobReconciler(
             records=self.view.records,
             runtime=runtime,
             events=BusEvents(bus),
             observer=ReplicaMetrics(self._observer, ctx.metrics),
             clock=clock.now,
-            forget=lambda job_id: self.view.records.pop(job_id, None) and None,
+            forget=self._forget,
             batch_us=int(batch_s * _US),
         )
         self._work_queue = JobWorkQueue(self._process)
@@ -166,11 +226,26 @@ class Launcher:
             self._work_queue.add_after(job_id, _LAPSED_POLL_S)
             return
         await self._recall(job_id)
+        if (until := await self._review(job_id)) is not None:
+            self._work_queue.add_after(job_id, (until - self._clock.now()) / _US)
+            return
         at = await self._reconciler.process(job_id)
         if self._is_over(job_id):
             self._drop(job_id)
         elif at is not None:
             self._work_queue.add_after(job_id, (at - self._clock.now()) / _US)
+
+    async def _review(self, job_id: str) -> int | None:
+        """Return until when (µs) the job must not be reconciled; a job that was deleted is reconciled at once."""
+        if job_id in self._deleted and job_id not in self.view.records:
+            return None
+        return await self._adoption.review(job_id)
+
+    def _forget(self, job_id: str) -> None:
+        """Drop what is known of a job that is removed from the runtime."""
+        self.view.records.pop(job_id, None)
+        self._deleted.discard(job_id)
+        self._adoption.release(job_id)
 
     async def record(self, job_id: str) -> JobRecord | None:
         """Return the record of a job that is live, or has ended, in one of this instance's partitions, or None."""
@@ -186,6 +261,8 @@ class Launcher:
             if known.settled and job_id in self._deleted:
                 self._drop(job_id)
             return
+        if job_id in self._deleted:
+            return
         async with self._lookups:
             record = await ended_record(self._records, job_id)
         if record is not None and job_id not in self.view.records:
@@ -200,9 +277,8 @@ class Launcher:
         return all(seen.state in ENDED_STATES for seen in self._runtime.job_observations(job_id))
 
     def _drop(self, job_id: str) -> None:
-        self.view.records.pop(job_id, None)
+        self._forget(job_id)
         self._archived.discard(job_id)
-        self._deleted.discard(job_id)
         self._reconciler.release(job_id)
 
     def _reader(self, partition: int) -> PartitionReader:
@@ -227,7 +303,7 @@ class Launcher:
         )
 
     async def _follow(self, partition: int, complete: asyncio.Event) -> None:
-        reader = self._reader(partition)
+        reader = self.store.readers[partition] = self._reader(partition)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(reader.run())
@@ -258,6 +334,8 @@ class Launcher:
         # Work in flight would store state after the release, which would be outdated when the partition comes back.
         await self._work_queue.stop(lambda job_id: partition_of(job_id) == partition)
         await self._runtime.release_partition(partition)
+        self.store.readers.pop(partition, None)
+        self._deleted = {job_id for job_id in self._deleted if partition_of(job_id) != partition}
         for job_id in [j for j in self.view.records if partition_of(j) == partition]:
             self._drop(job_id)
 
@@ -272,13 +350,16 @@ class Launcher:
             async for batch in batches:
                 for change in batch:
                     job_id = job_id_in_key(change.key)
-                    if job_id in self.view.records:
-                        # The view may not have read the end yet.
-                        (self._deleted if change.removed else self._archived).add(job_id)
-                    elif not change.removed:
+                    if partition_of(job_id) not in self._partitions.owned:
                         continue
-                    if partition_of(job_id) in self._partitions.owned:
-                        self._work_queue.add(job_id)
+                    # The view may not have read the end yet.
+                    if change.removed:
+                        self._deleted.add(job_id)
+                    elif job_id in self.view.records:
+                        self._archived.add(job_id)
+                    else:
+                        continue
+                    self._work_queue.add(job_id)
 
     async def _note_archived(self, partition: int) -> None:
         """Look up which jobs were stored as ended before this instance followed the history."""
@@ -320,6 +401,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         instance=ctx.instance,
         ttl_s=settings.lease_seconds,
     )
+    orphan_grace_us = round(settings.orphan_grace_seconds * _US)
     launcher = Launcher(
         bus=bus,
         ctx=ctx,
@@ -332,6 +414,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         ),
         # Processes start when they are launched; pods start one by one.
         batch_s=settings.kube_report_seconds if settings.runtime == "kubernetes" else 0.0,
+        orphan_grace_us=orphan_grace_us,
     )
     ctx.add_part("runtime", runtime.run)
     ctx.add_part("partitions", launcher.run)
@@ -339,4 +422,8 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     ctx.add_grpc(
         queries_pb2_grpc.add_ReplicaServiceServicer_to_server,
         ReplicaServicer(runtime=runtime, record_of=launcher.record),
+    )
+    ctx.add_grpc(
+        queries_pb2_grpc.add_HeldJobServiceServicer_to_server,
+        HeldJobServicer(runtime=runtime, adopter=launcher.store, grace_us=orphan_grace_us),
     )

@@ -29,6 +29,13 @@ class PodLauncherSettings(LeaseSettings, frozen=True, kw_only=True):
     workdir: Annotated[
         Path, Meta(description="process runtime: the base of relative working directories")
     ] = Path()
+    orphan_grace_seconds: Annotated[
+        float,
+        Meta(
+            description="how long (s) replicas of a job that has no record are kept, until a user adopts or removes it",
+            ge=0,
+        ),
+    ] = 86_400.0
     progress_seconds: Annotated[
         float, Meta(description="process runtime: interval (s) of reading progress reports", ge=0.1)
     ] = 5.0

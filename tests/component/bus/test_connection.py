@@ -1,4 +1,5 @@
 import asyncio
+import shutil
 from contextlib import suppress
 from pathlib import Path
 
@@ -12,7 +13,9 @@ from muster_bus import (
     BusUnavailable,
     Incoming,
     Outgoing,
+    StreamSpec,
     connection,
+    provision,
 )
 from muster_bus._client import cancellable
 from muster_bus.server import MAX_PAYLOAD_MB
@@ -240,3 +243,30 @@ async def test_what_is_sent_while_a_task_cleans_up_is_sent() -> None:
     task.cancel()
     await asyncio.wait({task}, timeout=5)
     assert sent
+
+
+async def test_an_older_store_is_refused_after_the_reconnect(tmp_path: Path) -> None:
+    async with Broker(tmp_path / "broker") as broker:
+        bus = await Bus.connect(BusSettings(url=broker.url), name="ahead")
+        older: list[str] = []
+        bus.refuse_older_store(["S", "other"], older.append)
+        await provision(bus, streams=[StreamSpec(name="S", subjects=("s.>",))])
+        await bus.publish(Outgoing(subject="s.1", data=b"", msg_id=""))
+        await broker.kill()
+        shutil.copytree(tmp_path / "broker" / "store", tmp_path / "copy")
+        await broker.restart()
+        await bus.publish_once(Outgoing(subject="s.2", data=b"", msg_id=""))
+        assert older == []
+
+        await broker.kill()
+        shutil.rmtree(tmp_path / "broker" / "store")
+        (tmp_path / "copy").rename(tmp_path / "broker" / "store")
+        await broker.restart()
+        with pytest.raises(BusUnavailable):
+            await bus.publish_once(Outgoing(subject="s.3", data=b"", msg_id=""), deadline_s=5)
+
+        assert older == ["S"]
+        fresh = await Bus.connect(BusSettings(url=broker.url), name="new")
+        assert await fresh.last_sequence("S") == 1
+        await fresh.close()
+        await bus.close()

@@ -24,6 +24,7 @@ from muster_rpc.v1 import (
     explanation_pb2,
     job_pb2,
     job_service_pb2,
+    orphan_service_pb2,
     queue_service_pb2,
 )
 
@@ -36,6 +37,7 @@ FILES = [
         explanation_pb2,
         job_pb2,
         job_service_pb2,
+        orphan_service_pb2,
         queue_service_pb2,
     )
 ]
@@ -49,8 +51,8 @@ FIELDS: list[FieldDescriptor] = [field for message in MESSAGES for field in mess
 AT = {"at", "expected_start", "not_before"}
 """Fields of type Timestamp whose names do not end with ``_at``."""
 
-WRITES = ("Submit", "Cancel", "Delete", "Scale", "Suspend", "Resume", "Restart", "Apply")
-WITHOUT_REQUEST_ID = {"ApplyDefaults"}
+WRITES = ("Submit", "Cancel", "Delete", "Scale", "Suspend", "Resume", "Restart", "Apply", "Adopt", "Remove")
+WITHOUT_REQUEST_ID = {"ApplyDefaults", "AdoptOrphan", "RemoveOrphan"}
 """Writes that are idempotent by their content."""
 
 

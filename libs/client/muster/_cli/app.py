@@ -124,6 +124,9 @@ _COMMANDS = {
         "muster._cli.commands.queue:queue", "Show and change queues: list, tree, get, apply, delete."
     ),
     "top": LazyCommand("muster._cli.commands.cluster:top", "Show resource use: top node, top job."),
+    "orphans": LazyCommand(
+        "muster._cli.commands.orphans:orphans", "List, adopt and remove replicas of jobs without a record."
+    ),
     "simulate": LazyCommand(
         "muster._cli.commands.simulate:simulate", "Simulate a workload trace under several policies."
     ),

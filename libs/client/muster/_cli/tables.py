@@ -11,7 +11,7 @@ from muster._cli import formatting
 from muster._cli.output import Cell, table
 from muster_core.models import replica_name
 from muster_core.quantities import counted, listed
-from muster_rpc.v1 import cluster_service_pb2, job_pb2
+from muster_rpc.v1 import cluster_service_pb2, job_pb2, orphan_service_pb2
 
 _KEYS: dict[str, Callable[[job_pb2.Job], tuple[int | str, ...]]] = {
     "age": lambda job: (),
@@ -50,6 +50,38 @@ def job_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
         for job in jobs
     ]
     return table(("NAMESPACE", "NAME", "ID", "PHASE", "REPLICAS", "QUEUE", "AGE", "ADDRESS", "REASON"), rows)
+
+
+def orphan_table(orphans: Sequence[orphan_service_pb2.Orphan], now: float) -> Table:
+    """Print a row for each orphan; replicas are those that run, of all."""
+    rows = [
+        (
+            orphan.job_id,
+            orphan.name,
+            _queue_of(orphan),
+            _running_of_all(orphan),
+            formatting.since(orphan.found_at, now),
+            _removal(orphan, now),
+            ",".join(sorted({replica.node for replica in orphan.replicas if replica.node})),
+        )
+        for orphan in orphans
+    ]
+    return table(("JOB", "NAME", "QUEUE", "REPLICAS", "SINCE", "REMOVED IN", "NODES"), rows)
+
+
+def _queue_of(orphan: orphan_service_pb2.Orphan) -> str:
+    queue = orphan.queue or ("default" if orphan.name else "")
+    return queue if orphan.namespace in {"", "default"} else f"{orphan.namespace}/{queue}"
+
+
+def _running_of_all(orphan: orphan_service_pb2.Orphan) -> str:
+    running = [one for one in orphan.replicas if one.state == job_pb2.REPLICA_STATE_RUNNING]
+    return f"{len(running)}/{len(orphan.replicas)}"
+
+
+def _removal(orphan: orphan_service_pb2.Orphan, now: float) -> str:
+    left = formatting.instant(orphan.removal_at) - now
+    return "now" if orphan.removal_requested or left <= 0 else formatting.age(left)
 
 
 _ROLE_LABEL = "node-role.kubernetes.io/"

@@ -8,6 +8,7 @@
 
 from muster_core.lifecycle.adoption import (
     ADOPTED as ADOPTED,
+    HeldJob as HeldJob,
     OrphanMark as OrphanMark,
     RetainedJob as RetainedJob,
     RetainedMembership as RetainedMembership,

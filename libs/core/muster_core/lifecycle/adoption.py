@@ -6,8 +6,6 @@ replicas is adopted at once: the runtime cannot be ahead of the record in any ot
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-
 import msgspec
 
 from muster_core.events import JobAdopted
@@ -58,6 +56,64 @@ class OrphanMark(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defau
         return 0 if self.removal_requested else self.found_at + grace_us
 
 
+class HeldJob(msgspec.Struct, frozen=True, gc=False, kw_only=True):
+    """Everything that a runtime holds of a job.
+
+    Attributes:
+        job_id: The job.
+        runs: Every run, with its node, its GPUs and its observed state.
+        retained: What recreates the record; None if it was not retained.
+        membership: The membership file; None if there is none.
+        mark: Marks the job as an orphan; None if it is not one.
+    """
+
+    job_id: str
+    runs: tuple[ReplicaRecord, ...] = ()
+    retained: RetainedJob | None = None
+    membership: RetainedMembership | None = None
+    mark: OrphanMark | None = None
+
+    @property
+    def attempt(self) -> int:
+        """The latest attempt of its runs; 0 without any."""
+        return max((run.attempt for run in self.runs), default=0)
+
+    @property
+    def generation(self) -> int:
+        """The latest generation of that attempt."""
+        known = [run.generation for run in self.runs if run.attempt == self.attempt]
+        if self.membership is not None and self.membership.attempt == self.attempt:
+            known.append(self.membership.generation)
+        return max(known, default=0)
+
+    @property
+    def gang(self) -> tuple[ReplicaRecord, ...]:
+        """The latest run of each member, by role and index; a member without a run is missing."""
+        latest = self._latest()
+        return tuple(run for key, run in sorted(latest.items()) if key in self._members(latest))
+
+    def replicas(self) -> tuple[ReplicaRecord, ...]:
+        """Return its replicas for a record: the members, also missing ones, and what leaves the gang and has not ended."""
+        latest = self._latest()
+        members = self._members(latest)
+        replicas = [run if key in members else leaving(run) for key, run in sorted(latest.items())]
+        replicas += [
+            _missing(role, index, self.attempt, self.generation)
+            for role, index in sorted(members - latest.keys())
+        ]
+        replicas += [leaving(run) for run in self.runs if run.attempt < self.attempt]
+        return tuple(one for one in replicas if not (one.terminating and one.ended))
+
+    def _latest(self) -> dict[tuple[str, int], ReplicaRecord]:
+        current = [run for run in self.runs if run.attempt == self.attempt]
+        return {run.key: run for run in sorted(current, key=lambda run: run.restart)}
+
+    def _members(self, latest: dict[tuple[str, int], ReplicaRecord]) -> frozenset[tuple[str, int]]:
+        if self.membership is not None and self.membership.attempt == self.attempt:
+            return self.membership.keys
+        return frozenset(latest)
+
+
 def retained_job(record: JobRecord) -> RetainedJob | None:
     """Return what a runtime retains of a job; None before its validation."""
     if record.job is None:
@@ -72,76 +128,56 @@ def retained_job(record: JobRecord) -> RetainedJob | None:
     )
 
 
-def is_behind(record: JobRecord, runs: Iterable[ReplicaRecord]) -> bool:
-    """Return whether the runtime has ``runs`` that are newer than the record: a later attempt, generation or restart, or another node.
+def is_behind(record: JobRecord, held: HeldJob) -> bool:
+    """Return whether the runtime has newer replicas than the record: a later attempt, generation or restart, or another node.
 
     The record of an ended job is never behind: its replicas are to end.
     """
     if record.terminal:
         return False
-    known = {(r.attempt, *r.key): r for r in record.replicas}
-    return any(_is_ahead(run, record, known.get((run.attempt, *run.key))) for run in runs)
-
-
-def _is_ahead(run: ReplicaRecord, record: JobRecord, known: ReplicaRecord | None) -> bool:
-    if (run.attempt, run.generation) > (record.attempt, record.generation):
+    if (held.attempt, held.generation) > (record.attempt, record.generation):
         return True
+    known = {(r.attempt, *r.key): r for r in record.replicas}
+    return any(_is_ahead(run, known.get((run.attempt, *run.key))) for run in held.runs)
+
+
+def _is_ahead(run: ReplicaRecord, known: ReplicaRecord | None) -> bool:
     if known is None or run.restart < known.restart:
         return False
     moved = run.node != known.node or (bool(run.gpus) and run.gpus != known.gpus)
     return run.restart > known.restart or (moved and not run.ended and not known.ended)
 
 
-def adoption_of(
-    runs: Sequence[ReplicaRecord],
-    *,
-    membership: RetainedMembership | None,
-    retained: RetainedJob | None,
-    reason: Reason,
-) -> JobAdopted | None:
-    """Return the event by which a record continues from ``runs``; None if there are none.
+def adoption_of(held: HeldJob, *, reason: Reason, has_record: bool) -> JobAdopted | None:
+    """Return the event by which a record continues from what a runtime holds.
 
     Args:
-        runs: Every run that the runtime has of the job.
-        membership: The job's membership file, if the runtime has it.
-        retained: What the runtime retains of the job; None for a job that has a record.
+        held: What the runtime holds of the job.
         reason: Why it is adopted.
+        has_record: The job has a record, which keeps what the runtime has retained of it.
+
+    Returns:
+        The event, or None if there is no run, or nothing that recreates a missing record.
     """
-    if not runs:
+    if not held.runs or (held.retained is None and not has_record):
         return None
-    attempt = max(run.attempt for run in runs)
-    current = [run for run in runs if run.attempt == attempt]
-    latest: dict[tuple[str, int], ReplicaRecord] = {}
-    for run in sorted(current, key=lambda run: run.restart):
-        latest[run.key] = run
-    generation = max(run.generation for run in current)
-    members = frozenset(latest)
-    if membership is not None and membership.attempt == attempt:
-        generation, members = max(generation, membership.generation), membership.keys
-    replicas = [run if key in members else _leaving(run) for key, run in sorted(latest.items())]
-    replicas += [
-        _missing(role, index, attempt, generation) for role, index in sorted(members - latest.keys())
-    ]
-    replicas += [_leaving(run) for run in runs if run.attempt < attempt]
     event = JobAdopted(
-        attempt=attempt,
-        generation=generation,
-        replicas=tuple(one for one in replicas if not (one.terminating and one.ended)),
-        reason=reason,
+        attempt=held.attempt, generation=held.generation, replicas=held.replicas(), reason=reason
     )
-    if retained is None:
+    if held.retained is None or has_record:
         return event
     return msgspec.structs.replace(
         event,
-        job=retained.job,
-        submission_id=retained.submission_id,
-        submitter=retained.submitter,
-        built_by=retained.built_by,
-        submitted_at=retained.submitted_at,
+        job=held.retained.job,
+        submission_id=held.retained.submission_id,
+        submitter=held.retained.submitter,
+        built_by=held.retained.built_by,
+        submitted_at=held.retained.submitted_at,
     )
 
 
-def _leaving(run: ReplicaRecord) -> ReplicaRecord:
+def leaving(run: ReplicaRecord) -> ReplicaRecord:
+    """Return a replica that has left its gang; it keeps its allocation until its end is confirmed."""
     return msgspec.structs.replace(run, terminating=True)
 
 
@@ -201,7 +237,7 @@ def adopt(record: JobRecord, event: JobAdopted, at: int) -> JobRecord | None:
     replaced = {(one.attempt, *one.key) for one in adopted}
     rest = [one for one in record.replicas if (one.attempt, *one.key) not in replaced]
     if is_newer:
-        rest = [_leaving(one) for one in rest if not one.ended]
+        rest = [leaving(one) for one in rest if not one.ended]
     moved = msgspec.structs.replace(
         record,
         attempt=event.attempt,

@@ -540,6 +540,7 @@ class _JobEventTypeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_JobEvent
     JOB_EVENT_TYPE_COMMAND_REQUESTED: _JobEventType.ValueType  # 11
     JOB_EVENT_TYPE_JOB_RESTARTING: _JobEventType.ValueType  # 12
     JOB_EVENT_TYPE_JOB_FINISHED: _JobEventType.ValueType  # 13
+    JOB_EVENT_TYPE_JOB_ADOPTED: _JobEventType.ValueType  # 14
 
 class JobEventType(_JobEventType, metaclass=_JobEventTypeEnumTypeWrapper):
     """The event that a history entry reports."""
@@ -558,6 +559,7 @@ JOB_EVENT_TYPE_PROGRESS_REPORTED: JobEventType.ValueType  # 10
 JOB_EVENT_TYPE_COMMAND_REQUESTED: JobEventType.ValueType  # 11
 JOB_EVENT_TYPE_JOB_RESTARTING: JobEventType.ValueType  # 12
 JOB_EVENT_TYPE_JOB_FINISHED: JobEventType.ValueType  # 13
+JOB_EVENT_TYPE_JOB_ADOPTED: JobEventType.ValueType  # 14
 Global___JobEventType: _TypeAlias = JobEventType  # noqa: Y015
 
 class _ConditionStatus:

@@ -18,6 +18,7 @@ from muster_core.frameworks import ConfigFile
 from muster_core.models import Job, ReplicaState
 from muster_events.subjects import partition_of
 from muster_runtimes.kubernetes.errors import KubernetesApiError, ObjectNotFound, RequestRejected
+from muster_runtimes.kubernetes.held_jobs import encode_retained
 from muster_runtimes.kubernetes.informers import PartitionInformers, ReplicaStore
 from muster_runtimes.kubernetes.labels import GENERATION, is_addressed, replica_of
 from muster_runtimes.kubernetes.manifests import (
@@ -58,22 +59,32 @@ class RegisteredJob(msgspec.Struct, kw_only=True):
 
     Attributes:
         uid: The uid of its config map; empty until this instance has written it.
+        retained: What recreates its record.
         rejection: Why the namespace rejects the job's config map; empty if it does not.
         services: The replicas whose services exist.
         delayed: The replicas that could not start at once.
         rejected: The starts of which a pod was rejected.
         starting: How many pods of each start are being created.
+        annotation: The encoded ``retained``; empty before the first use.
     """
 
     job: Job
     uid: str = ""
     members: bytes | None = None
+    retained: bytes | None = None
     files: dict[str, ConfigFile] = msgspec.field(default_factory=dict[str, ConfigFile])
     rejection: str = ""
     services: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
     delayed: set[ReplicaId] = msgspec.field(default_factory=set[ReplicaId])
     rejected: set[StartKey] = msgspec.field(default_factory=set["StartKey"])
     starting: Counter[StartKey] = msgspec.field(default_factory=Counter["StartKey"])
+    annotation: str = ""
+
+    def retained_annotation(self) -> str | None:
+        """Return what recreates its record as an annotation, encoded once; None if nothing is retained."""
+        if self.retained is not None and not self.annotation:
+            self.annotation = encode_retained(self.retained)
+        return self.annotation or None
 
 
 class GangStarter:
@@ -165,6 +176,11 @@ class GangStarter:
                 await self._delete_created(launch, registered)
         return self._store.observation(replica) or self._not_started(replica)
 
+    def retain_job(self, job_id: str, retained: bytes) -> None:
+        """Keep what recreates the record of a job for its config map, or for the annotations of its pods."""
+        registered = self._jobs[job_id]
+        registered.retained, registered.annotation = retained, ""
+
     async def write_members(self, job_id: str, content: bytes) -> None:
         """Write the list of members to the job's config map, or keep it for the annotations of its pods."""
         registered = self._jobs[job_id]
@@ -207,6 +223,7 @@ class GangStarter:
             files=registered.files,
             options=options,
             members=None if registered.uid else (registered.members or b"").decode(),
+            retained=None if registered.uid else registered.retained_annotation(),
         )
         grace_s = launch.template.grace_s
         pod = await self._writer.ensure_pod(
@@ -255,7 +272,12 @@ class GangStarter:
     async def _write_config_map(self, job_id: str, registered: RegisteredJob) -> None:
         try:
             uid = await self._writer.ensure_config_map(
-                job_id, registered.job, uid=registered.uid, members=registered.members, files=registered.files
+                job_id,
+                registered.job,
+                uid=registered.uid,
+                members=registered.members,
+                files=registered.files,
+                retained=registered.retained,
             )
         except (RequestRejected, NameTaken, ObjectNotFound) as rejection:
             registered.rejection = str(rejection)

@@ -114,8 +114,14 @@ class ReplicaStore:
         return [entry.pod for entry in self._jobs.get(job_id, {}).values() if entry.pod is not None]
 
     def pods_on_node(self, node: str) -> list[Pod]:
-        """Return the pods on a node that are not terminated."""
-        return [pod for _, _, pod in self._pods() if pod.spec.node_name == node and not is_terminated(pod)]
+        """Return the pods on a node that are not terminated, without those of orphans, which count as foreign."""
+        return [
+            pod
+            for _, _, pod in self._pods()
+            if pod.spec.node_name == node
+            and not is_terminated(pod)
+            and labels.ORPHAN not in pod.metadata.labels
+        ]
 
     def has_terminating_predecessor(self, replica: ReplicaId) -> bool:
         """Whether a terminating pod of another run of the same replica still holds the pod's name."""
@@ -213,6 +219,10 @@ class ReplicaStore:
             self.notify(replica.job_id)
             return
         was_terminated = entry.pod is not None and is_terminated(entry.pod)
+        if entry.pod is not None and labels.decode_mark(entry.pod.metadata) != labels.decode_mark(
+            after.metadata
+        ):
+            self.notify(replica.job_id)
         entry.pod = after
         if is_force_deleted(after):
             # By this clock: the timestamp in the object may be that of an earlier, graceful deletion.

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 
+from muster_core.lifecycle import OrphanMark
 from muster_core.models import Framework, Job
 from muster_events.subjects import is_job_id, shard_of, shards_of
 from muster_runtimes.kubernetes.objects import ObjectMeta
@@ -25,6 +26,9 @@ GENERATION = "muster.dev/generation"
 QUEUE = "muster.dev/queue"
 SHARD = "muster.dev/shard"
 
+ORPHAN = "muster.dev/orphan"
+"""The label that marks the pods and the config map of an orphan; ``encode_mark`` has its value. A selector finds them."""
+
 FINALIZER = "muster.dev/exit-recorded"
 """The finalizer that holds a pod until its end is on the bus."""
 
@@ -36,6 +40,12 @@ MANIFEST_HASH = "muster.dev/manifest-hash"
 
 MEMBERS = "muster.dev/members"
 """The annotation with the list of members, for a job without a config map."""
+
+RETAINED_JOB = "muster.dev/retained-job"
+"""The annotation that recreates the record of a job without a config map: compressed JSON in base64."""
+
+GPUS = "muster.dev/gpus"
+"""The annotation with the indices of the pod's GPUs in its allocation, separated by commas."""
 
 ADDRESS = "muster.dev/address"
 """The annotation with the address of the replica."""
@@ -126,3 +136,23 @@ def of_start(replica: ReplicaId, generation: int) -> str:
 def of_others(pool: str) -> str:
     """Return the selector for objects that do not belong to this pool."""
     return f"{POOL}!={pool}"
+
+
+def of_orphans(pool: str) -> str:
+    """Return the selector for the objects of orphans."""
+    return f"{POOL}={pool},{JOB_ID},{ORPHAN}"
+
+
+_REMOVED = "removed-"
+
+
+def encode_mark(mark: OrphanMark) -> str:
+    """Return the value of the label ``ORPHAN``: the time in µs, after ``removed-`` if the removal is requested."""
+    return f"{_REMOVED if mark.removal_requested else ''}{mark.found_at}"
+
+
+def decode_mark(metadata: ObjectMeta) -> OrphanMark | None:
+    """Return the mark of an object; None if it has none, or another value."""
+    value = metadata.labels.get(ORPHAN, "")
+    at = value.removeprefix(_REMOVED)
+    return OrphanMark(found_at=int(at), removal_requested=at != value) if at.isdecimal() else None

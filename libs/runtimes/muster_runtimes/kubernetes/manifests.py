@@ -25,8 +25,10 @@ from muster_formats.pods import PodSpecFields
 from muster_runtimes.kubernetes.labels import (
     ADDRESS,
     FINALIZER,
+    GPUS,
     MAIN_CONTAINER,
     MEMBERS,
+    RETAINED_JOB,
     address_labels,
     is_addressed,
     job_labels,
@@ -37,6 +39,7 @@ from muster_runtimes.protocols import Launch
 Json = dict[str, Any]
 
 MEMBERS_KEY = "members.json"
+RETAINED_KEY = "job.json"
 MEMBERS_DIRECTORY = "/etc/muster"
 FILES_DIRECTORY = "/etc/mpi"
 MEMBERS_VOLUME = "muster-members"
@@ -83,12 +86,21 @@ def needs_config_map(job: Job) -> bool:
 
 
 def config_map_manifest(
-    job_id: str, job: Job, *, pool: str, members: bytes | None, files: Mapping[str, ConfigFile]
+    job_id: str,
+    job: Job,
+    *,
+    pool: str,
+    members: bytes | None,
+    files: Mapping[str, ConfigFile],
+    retained: bytes | None = None,
 ) -> Json:
-    """Return the config map of a job."""
+    """Return the config map of a job; ``retained`` recreates its record."""
     contents = {name: file.content for name, file in files.items()}
-    if members is not None:
-        contents[MEMBERS_KEY] = members
+    contents |= {
+        key: content
+        for key, content in ((MEMBERS_KEY, members), (RETAINED_KEY, retained))
+        if content is not None
+    }
     return {
         "apiVersion": "v1",
         "kind": "ConfigMap",
@@ -175,6 +187,7 @@ def pod_manifest(
     files: Mapping[str, ConfigFile],
     options: PodOptions,
     members: str | None = None,
+    retained: str | None = None,
 ) -> Json:
     """Return the pod of one run of a replica.
 
@@ -185,6 +198,7 @@ def pod_manifest(
         files: The files of the framework, in the job's config map.
         options: What all pods have in common.
         members: The list of members, for a job without a config map.
+        retained: What recreates the record of a job without a config map, encoded for an annotation.
     """
     template = launch.template
     pod: Json = copy.deepcopy(template.pod) if template.pod else _pod_of(template, options)
@@ -219,6 +233,8 @@ def pod_manifest(
                 MAIN_CONTAINER: main["name"],
                 ADDRESS: launch.env.get("MUSTER_ADDRESS", ""),
                 **({} if members is None else {MEMBERS: members}),
+                **({} if retained is None else {RETAINED_JOB: retained}),
+                **({GPUS: ",".join(map(str, launch.gpus))} if launch.gpus else {}),
             },
             "finalizers": [FINALIZER],
             "ownerReferences": [] if owner is None else [owner],

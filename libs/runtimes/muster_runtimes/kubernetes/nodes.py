@@ -1,7 +1,7 @@
 """The nodes of the pool: an informer for them and for the pods of others on them, and the conversion to the model's nodes.
 
 Every instance watches the nodes, to know which of them are unavailable. Only the instance that reports nodes watches the pods of
-others.
+others, and those of orphans, which count as others' until they are adopted.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from muster_formats.pods import (
     to_resources,
 )
 from muster_runtimes.kubernetes.api_client import ApiClient
-from muster_runtimes.kubernetes.labels import of_others
+from muster_runtimes.kubernetes.labels import of_orphans, of_others
 from muster_runtimes.kubernetes.objects import ClusterNode, Container, Pod, PodSpec
 from muster_runtimes.kubernetes.pod_status import is_ready
 from muster_runtimes.kubernetes.reflector import PROTOBUF_EVENTS, Reflector, WatchTarget
@@ -175,12 +175,20 @@ class NodeInformer:
             kind=ClusterNode,
             on_change=self._on_node_change,
         )
-        foreign_pods = WatchTarget(
-            path="/api/v1/pods", labels=of_others(pool), fields=_HOLDS_RESOURCES, event_type=PROTOBUF_EVENTS
-        )
-        self._pod_reflector = Reflector(
-            api=api, target=foreign_pods, kind=Pod, on_change=self._on_foreign_pod_change
-        )
+        self._pod_reflectors = [
+            Reflector(
+                api=api,
+                target=WatchTarget(
+                    path="/api/v1/pods",
+                    labels=selector,
+                    fields=_HOLDS_RESOURCES,
+                    event_type=PROTOBUF_EVENTS,
+                ),
+                kind=Pod,
+                on_change=self._on_foreign_pod_change,
+            )
+            for selector in (of_others(pool), of_orphans(pool))
+        ]
 
     async def run(self) -> None:
         """Watch the nodes until cancelled."""
@@ -227,10 +235,11 @@ class NodeInformer:
 
     async def changes(self) -> AsyncIterator[None]:
         """Yield once when all nodes are known, and after changes of ``nodes``; changes close together count as one."""
-        watching = asyncio.create_task(self._pod_reflector.run())
+        watching = [asyncio.create_task(reflector.run()) for reflector in self._pod_reflectors]
         try:
             await self._node_reflector.synced.wait()
-            await self._pod_reflector.synced.wait()
+            for reflector in self._pod_reflectors:
+                await reflector.synced.wait()
             self._changed.set()
             self._knows_foreign = True
             while True:
@@ -240,7 +249,8 @@ class NodeInformer:
                 await asyncio.sleep(_COALESCE_S)
         finally:
             self._knows_foreign = False
-            watching.cancel()
+            for task in watching:
+                task.cancel()
 
     def _on_node_change(self, before: ClusterNode | None, after: ClusterNode | None) -> None:
         node = after or before

@@ -134,6 +134,13 @@ class PartialObjectMetadata(_Object, frozen=True, gc=False, kw_only=True):
     metadata: ObjectMeta
 
 
+class ConfigMap(_Object, frozen=True, gc=False, kw_only=True):
+    """A config map; the values of ``binary_data`` are base64."""
+
+    metadata: ObjectMeta
+    binary_data: dict[str, str] = {}
+
+
 class NodeTaint(_Object, frozen=True, gc=False, kw_only=True):
     """A taint."""
 

@@ -9,15 +9,23 @@ from contextlib import AbstractAsyncContextManager
 import msgspec
 
 from muster_core.frameworks import Addresses, ConfigFile, RemoteShell, RuntimeContext, service_addresses
+from muster_core.lifecycle import HeldJob, OrphanMark, RetainedJob
 from muster_core.models import Job, Node, ReplicaState
+from muster_runtimes.kubernetes import labels
 from muster_runtimes.kubernetes.access import PodAccess
-from muster_runtimes.kubernetes.api_client import ApiClient
+from muster_runtimes.kubernetes.api_client import (
+    METADATA_LIST_ONLY,
+    ApiClient,
+    collection_path,
+)
+from muster_runtimes.kubernetes.errors import ObjectNotFound
 from muster_runtimes.kubernetes.gang_starter import GangStarter
+from muster_runtimes.kubernetes.held_jobs import held_job, mark_of
 from muster_runtimes.kubernetes.informers import PartitionInformers, ReplicaStore
 from muster_runtimes.kubernetes.logs import LogArchive, LogProgressReader, PodLogReader
 from muster_runtimes.kubernetes.manifests import FILES_DIRECTORY, MEMBERS_PATH, REMOTE_SHELL, config_map_name
 from muster_runtimes.kubernetes.nodes import NodeInformer
-from muster_runtimes.kubernetes.objects import ObjectMeta
+from muster_runtimes.kubernetes.objects import ConfigMap, ObjectList, ObjectMeta, PartialObjectMetadata
 from muster_runtimes.kubernetes.pod_cleanup import MIN_GRACE_S, PodCleaner
 from muster_runtimes.kubernetes.volume_claims import VolumeClaims
 from muster_runtimes.kubernetes.writer import ObjectWriter
@@ -50,6 +58,7 @@ class KubernetesRuntime:
     def __init__(
         self, *, api: ApiClient, archive: LogArchive, clock: Callable[[], int], options: KubernetesOptions
     ) -> None:
+        self._api = api
         self._clock = clock
         self._options = options
         self._archive = archive
@@ -131,6 +140,49 @@ class KubernetesRuntime:
 
     async def retain_build(self, job_id: str, build: str) -> None:
         """Do nothing: images are in a registry."""
+
+    async def retain_job(self, job_id: str, retained: RetainedJob) -> None:
+        """Keep it for the job's config map or the annotations of its pods, which are written next."""
+        self._starter.retain_job(job_id, msgspec.json.encode(retained))
+
+    async def held_job(self, job_id: str) -> HeldJob:
+        """See ``JobHolder``."""
+        async with self._informers.watch_job(job_id):
+            pods = {
+                seen.replica: pod
+                for seen in self._store.job_observations(job_id)
+                if (pod := self._store.pod(seen.replica)) is not None
+            }
+            namespaces = {pod.metadata.namespace for pod in pods.values()}
+            found = [await self._config_map(job_id, namespace) for namespace in namespaces]
+            return held_job(
+                job_id,
+                self._store.job_observations(job_id),
+                pods,
+                next((config_map for config_map in found if config_map is not None), None),
+            )
+
+    async def orphans(self) -> Sequence[HeldJob]:
+        """See ``JobHolder``."""
+        found = await self._list_metadata(
+            "pods", self._options.namespace, labels.of_orphans(self._options.pool)
+        )
+        job_ids = {metadata.labels[labels.JOB_ID] for metadata in found}
+        return [await self.held_job(job_id) for job_id in sorted(job_ids)]
+
+    def orphan_mark(self, job_id: str) -> OrphanMark | None:
+        """See ``JobHolder``."""
+        return mark_of(pod.metadata for pod in self._store.job_pods(job_id))
+
+    async def mark_orphan(self, job_id: str, mark: OrphanMark | None) -> None:
+        """Label the config map of the job, then its pods."""
+        async with self._informers.watch_job(job_id):
+            pods = [pod.metadata for pod in self._store.job_pods(job_id)]
+            for namespace in {pod.namespace for pod in pods}:
+                for metadata in await self._list_metadata("configmaps", namespace, labels.of_job(job_id)):
+                    await self._writer.mark_orphan(metadata, "configmaps", mark)
+            await asyncio.gather(*(self._writer.mark_orphan(pod, "pods", mark) for pod in pods))
+        await self._informers.refresh_job(job_id)
 
     def observations(self) -> Sequence[Observation]:
         """See ``ReplicaObserver``."""
@@ -237,6 +289,24 @@ class KubernetesRuntime:
         self._store.forget(job_id)
         self._informers.forget(job_id)
         self._starter.forget(job_id)
+
+    async def _config_map(self, job_id: str, namespace: str) -> ConfigMap | None:
+        for metadata in await self._list_metadata("configmaps", namespace, labels.of_job(job_id)):
+            path = f"{collection_path(namespace, 'configmaps')}/{metadata.name}"
+            try:
+                return await self._api.get(path, ConfigMap)
+            except ObjectNotFound:
+                continue
+        return None
+
+    async def _list_metadata(self, kind: str, namespace: str, selector: str) -> list[ObjectMeta]:
+        found = await self._api.get(
+            collection_path(namespace, kind),
+            ObjectList[PartialObjectMetadata],
+            query={"labelSelector": selector},
+            accept=METADATA_LIST_ONLY,
+        )
+        return [item.metadata for item in found.items or ()]
 
     def _recheck_node(self, node: str) -> None:
         self._store.recheck_node(node)

@@ -11,12 +11,13 @@ import hashlib
 import logging
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 import msgspec
 
 from muster_core.frameworks import ConfigFile
+from muster_core.lifecycle import OrphanMark
 from muster_core.models import Job
 from muster_runtimes.kubernetes.api_client import METADATA_ONLY, STRATEGIC_MERGE, ApiClient, collection_path
 from muster_runtimes.kubernetes.errors import (
@@ -31,7 +32,9 @@ from muster_runtimes.kubernetes.labels import (
     JOB,
     JOB_ID,
     MANIFEST_HASH,
+    ORPHAN,
     POOL,
+    encode_mark,
     of_job,
     of_start,
     replica_of,
@@ -64,7 +67,14 @@ class ObjectWriter:
         self._pool = pool
 
     async def ensure_config_map(
-        self, job_id: str, job: Job, *, uid: str, members: bytes | None, files: dict[str, ConfigFile]
+        self,
+        job_id: str,
+        job: Job,
+        *,
+        uid: str,
+        members: bytes | None,
+        files: dict[str, ConfigFile],
+        retained: bytes | None = None,
     ) -> str:
         """Create or update the config map of a job, and return its uid.
 
@@ -72,6 +82,7 @@ class ObjectWriter:
             uid: The known uid of the config map; empty if it is not known to exist.
             members: The list of members, if it is in the config map.
             files: The files of the framework.
+            retained: What recreates the record of the job.
 
         Raises:
             NameTaken: The name belongs to another object.
@@ -79,7 +90,9 @@ class ObjectWriter:
             RequestRejected: The API server rejects the config map.
             ObjectNotFound: The namespace does not exist.
         """
-        manifest = config_map_manifest(job_id, job, pool=self._pool, members=members, files=files)
+        manifest = config_map_manifest(
+            job_id, job, pool=self._pool, members=members, files=files, retained=retained
+        )
         collection = collection_path(job.namespace, "configmaps")
         path = f"{collection}/{config_map_name(job.name)}"
         for _ in range(_ATTEMPTS):
@@ -183,6 +196,15 @@ class ObjectWriter:
         change = {"metadata": {"uid": metadata.uid, "$deleteFromPrimitiveList/finalizers": [FINALIZER]}}
         await self._patch_pod(metadata, "", change)
 
+    async def mark_orphan(
+        self, metadata: ObjectMeta, kind: Literal["pods", "configmaps"], mark: OrphanMark | None
+    ) -> None:
+        """Set or remove the label of orphans of an object; one that was deleted or replaced is left alone."""
+        value = None if mark is None else encode_mark(mark)
+        change = {"metadata": {"uid": metadata.uid, "labels": {ORPHAN: value}}}
+        with suppress(ObjectNotFound, Conflict):
+            await self._api.patch(_path(metadata, kind), change, PartialObjectMetadata, accept=METADATA_ONLY)
+
     async def delete_job_objects(self, job_id: str, namespace: str) -> None:
         """Delete the pods and services of a job."""
         query = {"labelSelector": of_job(job_id)}
@@ -232,6 +254,10 @@ class ObjectWriter:
             raise NameTaken(f"the name {metadata.name} is taken by an object outside this pool")
         if owner != job:
             raise NameTaken(f"the name {metadata.name} is taken by the job {owner}")
+        if ORPHAN in metadata.labels:
+            raise NameTaken(
+                f"the name {metadata.name} is taken by the orphan {metadata.labels[JOB_ID]}; adopt or remove it"
+            )
 
     async def _own_uid(self, path: str, labels: Mapping[str, str]) -> str:
         """Return the uid of the object at ``path`` if it belongs to the job with these labels; empty if the name is free now."""

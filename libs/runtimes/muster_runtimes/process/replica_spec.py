@@ -92,6 +92,9 @@ def make_spec(
         grace_s=template.grace_s,
         log_bytes=log_bytes,
         accepts_remote_commands=launch.accepts_remote_commands,
+        generation=launch.generation,
+        gpus=launch.gpus,
+        requests=template.requests,
     )
 
 

@@ -15,9 +15,11 @@ from pathlib import Path
 import msgspec
 
 from muster_core.frameworks import Addresses, ConfigFile, RuntimeContext, local_addresses
+from muster_core.lifecycle import HeldJob, OrphanMark, RetainedJob
 from muster_core.models import ENDED_STATES, Job, Node, ReplicaState
 from muster_runtimes.process.access import ProcessAccess
 from muster_runtimes.process.fork_server import ReplicaStarter
+from muster_runtimes.process.held_jobs import HeldJobFiles
 from muster_runtimes.process.logs import LogFileReader, ProgressFileReader
 from muster_runtimes.process.ports import LOOPBACK, LOOPBACK_INTERFACE, PortAllocator
 from muster_runtimes.process.replica_spec import (
@@ -109,6 +111,11 @@ class ProcessRuntime:
         port_range = range(self._options.first_port, self._options.last_port + 1)
         self._ports = PortAllocator(directory=self._directory, port_range=port_range)
         self._watcher = ReplicaWatcher(directory=self._directory, ports_of=self._ports.allocated, clock=clock)
+        self._held = HeldJobFiles(directory=self._directory, observations_of=self._watcher.job_observations)
+        self._offered: tuple[Node, ...] = tuple(nodes)
+        self._nodes_changed = asyncio.Event()
+        # A scan that began before a mark was written must not end after it.
+        self._marking = asyncio.Lock()
         self._starter = ReplicaStarter(
             directory=self._directory,
             watcher=self._watcher,
@@ -127,7 +134,7 @@ class ProcessRuntime:
         """Watch replicas until cancelled; they continue to run after that."""
         try:
             while True:
-                await self._watcher.rescan()
+                await self._rescan()
                 await asyncio.sleep(self._options.rescan_s)
         finally:
             await self.aclose()
@@ -139,7 +146,7 @@ class ProcessRuntime:
 
     async def acquire_partition(self, partition: int) -> None:
         """Read what other instances with the same root have started until now."""
-        await self._watcher.rescan()
+        await self._rescan()
 
     async def release_partition(self, partition: int) -> None:
         """Do nothing: the runs of all partitions stay known."""
@@ -156,16 +163,44 @@ class ProcessRuntime:
         """Do nothing: each launch has everything."""
 
     def nodes(self) -> Sequence[Node]:
-        """See ``NodeSource``."""
-        return tuple(self._nodes.values())
+        """Return the nodes, with what the replicas of orphans use of each."""
+        return self._offered
 
     async def node_changes(self) -> AsyncIterator[None]:
-        """Yield once, because the nodes never change."""
-        yield
+        """Yield once, and after every change of what orphans use."""
+        while True:
+            self._nodes_changed.clear()
+            yield
+            await self._nodes_changed.wait()
 
     def job_ids(self) -> Collection[str]:
         """Return the jobs that have a directory."""
         return tuple(self._directory.job_ids())
+
+    async def retain_job(self, job_id: str, retained: RetainedJob) -> None:
+        """See ``JobHolder``."""
+        await asyncio.to_thread(self._held.retain, job_id, retained)
+
+    async def held_job(self, job_id: str) -> HeldJob:
+        """See ``JobHolder``."""
+        await self._watcher.refresh_job(job_id)
+        return await asyncio.to_thread(self._held.read, job_id)
+
+    async def orphans(self) -> Sequence[HeldJob]:
+        """See ``JobHolder``."""
+        await self._rescan()
+        return [await self.held_job(job_id) for job_id in sorted(self._held.marks)]
+
+    def orphan_mark(self, job_id: str) -> OrphanMark | None:
+        """See ``JobHolder``."""
+        return self._held.marks.get(job_id)
+
+    async def mark_orphan(self, job_id: str, mark: OrphanMark | None) -> None:
+        """See ``JobHolder``; another instance with the same root notices the change when it scans the next time."""
+        async with self._marking:
+            await asyncio.to_thread(self._held.mark, job_id, mark)
+        self._watcher.notify(job_id)
+        self._offer_nodes()
 
     async def retain_build(self, job_id: str, build: str) -> None:
         """See ``ReplicaControl``."""
@@ -270,6 +305,20 @@ class ProcessRuntime:
         """Delete everything of a job. Raises ``StillRunningError`` while one of its replicas runs."""
         await asyncio.to_thread(self._delete_job, job_id)
         self._watcher.drop(job_id)
+
+    async def _rescan(self) -> None:
+        await self._watcher.rescan()
+        async with self._marking:
+            changed = self._held.replace_marks(await asyncio.to_thread(self._held.find_marks))
+        for job_id in changed:
+            self._watcher.notify(job_id)
+        self._offer_nodes()
+
+    def _offer_nodes(self) -> None:
+        offered = self._held.with_foreign_usage(self._nodes.values())
+        if offered != self._offered:
+            self._offered = offered
+            self._nodes_changed.set()
 
     def _delete_job(self, job_id: str) -> None:
         """Move the job to the trash in one step, then delete it, so that a crash in between leaves no partial job."""

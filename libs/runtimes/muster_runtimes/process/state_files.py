@@ -26,6 +26,7 @@ from pathlib import Path
 
 import msgspec
 
+from muster_core.models import Resources
 from muster_runtimes.process import processes
 from muster_runtimes.protocols import ReplicaId
 
@@ -43,6 +44,9 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
         grace_s: The default grace period of a stop, in seconds.
         log_bytes: How much of the output is kept; 0 for all.
         accepts_remote_commands: Whether the shim starts a command server, through which other replicas of the job run commands in this one.
+        generation: The generation of the gang with which the replica joined.
+        gpus: The indices of its GPUs.
+        requests: What it holds of its node.
     """
 
     name: str
@@ -53,6 +57,9 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     grace_s: float
     log_bytes: int
     accepts_remote_commands: bool = False
+    generation: int = 1
+    gpus: tuple[int, ...] = ()
+    requests: Resources = Resources()
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -105,6 +112,15 @@ class ShimState(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
 
 
 _state_decoder = msgspec.json.Decoder(ShimState)
+_spec_decoder = msgspec.json.Decoder(ReplicaSpec)
+
+
+def read_spec(folder: Path) -> ReplicaSpec | None:
+    """Return what the shim of a run runs; None if that is not known."""
+    try:
+        return _spec_decoder.decode((folder / SPEC).read_bytes())
+    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+        return None
 
 
 def read_state(folder: Path) -> ShimState | None:
@@ -195,6 +211,14 @@ class StateDirectory(msgspec.Struct, frozen=True):
     def members(self, job_id: str) -> Path:
         """Return the membership file of a job."""
         return self.job(job_id) / "members.json"
+
+    def retained(self, job_id: str) -> Path:
+        """Return the file that recreates the record of a job."""
+        return self.job(job_id) / "job.json"
+
+    def orphan(self, job_id: str) -> Path:
+        """Return the file that marks a job as an orphan."""
+        return self.job(job_id) / "orphan.json"
 
     def config(self, job_id: str) -> Path:
         """Return the directory of the framework's files."""
@@ -304,9 +328,8 @@ def end_session(state: ShimState, *, marks: Sequence[str] = ()) -> None:
 
 def _marks(folder: Path) -> list[str]:
     """Return the environment lines that only this replica has."""
-    try:
-        spec = msgspec.json.decode((folder / SPEC).read_bytes(), type=ReplicaSpec)
-    except (OSError, msgspec.DecodeError, UnicodeDecodeError):
+    spec = read_spec(folder)
+    if spec is None:
         return []
     marks = {name: spec.env[name] for name in _IDENTITY if name in spec.env}
     # Without the job id the other lines would match replicas of any job.

@@ -73,6 +73,10 @@ class ReplicaWatcher:
         """Return the ids of jobs as they change, known jobs first."""
         return self._notifier.subscribe(self._observations)
 
+    def notify(self, job_id: str) -> None:
+        """Report the job as changed."""
+        self._notifier.notify(job_id)
+
     def load(self) -> None:
         """Read every run once, without watching it."""
         for job_id in self._directory.job_ids():

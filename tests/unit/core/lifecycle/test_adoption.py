@@ -9,6 +9,7 @@ import pytest
 
 from muster_core import events
 from muster_core.lifecycle import (
+    HeldJob,
     OrphanMark,
     RetainedJob,
     RetainedMembership,
@@ -37,11 +38,17 @@ def members(*indices: int, attempt: int = 1, generation: int = 1) -> RetainedMem
     return RetainedMembership(attempt=attempt, generation=generation, members={"worker": addresses})
 
 
+def held(*runs: ReplicaRecord, membership: RetainedMembership | None = None) -> HeldJob:
+    return HeldJob(job_id="j-1", runs=runs, membership=membership)
+
+
 def adoption(
     *runs: ReplicaRecord, membership: RetainedMembership | None = None, job: Job | None = None
 ) -> events.JobAdopted:
+    """Return the adoption of an orphan with ``job``, or of a job that has a record."""
     retained = RetainedJob(job=job, submitter="ann", submitted_at=3 * SECOND) if job else None
-    event = adoption_of(runs, membership=membership, retained=retained, reason=WHY)
+    found = msgspec.structs.replace(held(*runs, membership=membership), retained=retained)
+    event = adoption_of(found, reason=WHY, has_record=job is None)
     assert event is not None
     return event
 
@@ -94,14 +101,14 @@ def test_a_record_behind_its_replicas_continues_at_their_attempt(new_log: NewJob
     log = new_log(workers=2, ps=0).running()
     runs = [run(i, attempt=3, node="n2") for i in (0, 1)]
 
-    assert is_behind(log.record, runs)
+    assert is_behind(log.record, held(*runs))
     log.apply(adoption(*runs))
 
     assert (log.record.attempt, log.record.phase) == (3, Phase.RUNNING)
     assert {one.node for one in log.record.gang()} == {"n2"}
     # Those of the first attempt end, as far as they have not ended.
     assert all(one.terminating for one in log.record.replicas if one.attempt == 1)
-    assert not is_behind(log.record, runs)
+    assert not is_behind(log.record, held(*runs))
 
 
 @pytest.mark.parametrize(
@@ -115,9 +122,27 @@ def test_a_record_is_behind_a_later_generation_restart_attempt_or_another_node(
 
     ahead = run(0, **change)
 
-    assert is_behind(log.record, [ahead])
+    assert is_behind(log.record, held(ahead))
     log.apply(adoption(ahead))
-    assert not is_behind(log.record, [ahead])
+    assert not is_behind(log.record, held(ahead))
+
+
+def test_a_record_is_behind_a_membership_without_a_removed_replica(new_log: NewJobLog) -> None:
+    log = new_log(workers=2, ps=0).running()
+    shrunk = members(0, generation=2)
+    runs = (run(0), run(1, state=ReplicaState.EXITED, exit_code=143))
+
+    assert is_behind(log.record, held(*runs, membership=shrunk))
+    log.apply(adoption(*runs, membership=shrunk))
+
+    # The removed replica has not failed.
+    assert [one.key for one in log.record.gang()] == [("worker", 0)]
+    assert log.decided() is None
+    assert not is_behind(log.record, held(*runs, membership=shrunk))
+
+
+def test_a_job_of_which_nothing_is_retained_cannot_be_adopted_without_a_record() -> None:
+    assert adoption_of(held(run(0)), reason=WHY, has_record=False) is None
 
 
 def test_a_queued_job_that_was_placed_after_the_backup_runs_where_it_runs(new_log: NewJobLog) -> None:
@@ -135,7 +160,7 @@ def test_a_job_that_is_placed_again_before_its_adoption_runs_where_it_runs(new_l
     log = new_log(workers=1, ps=0).queued().place()
     found = run(0, node="n7", gpus=(3,))
 
-    assert is_behind(log.record, [found])
+    assert is_behind(log.record, held(found))
     log.apply(adoption(found))
 
     replica = log.replica("worker", 0)
@@ -165,7 +190,7 @@ def test_an_ended_job_is_never_behind(new_log: NewJobLog) -> None:
     log = new_log(workers=1, ps=0).running()
     log.apply(events.JobFinished(outcome=events.Outcome.CANCELLED, reason=WHY))
 
-    assert not is_behind(log.record, [run(0, attempt=2)])
+    assert not is_behind(log.record, held(run(0, attempt=2)))
 
 
 def test_the_retained_job_survives_its_encoding(new_log: NewJobLog) -> None:

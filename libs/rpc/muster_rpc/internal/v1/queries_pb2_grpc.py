@@ -767,3 +767,167 @@ class ReplicaService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class HeldJobServiceStub:
+    """Served by any instance of pod-launcher, for the orphans of all instances.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.ListHeldJobs = channel.unary_unary(
+                '/muster.internal.v1.HeldJobService/ListHeldJobs',
+                request_serializer=muster_dot_internal_dot_v1_dot_queries__pb2.ListHeldJobsRequest.SerializeToString,
+                response_deserializer=muster_dot_internal_dot_v1_dot_queries__pb2.ListHeldJobsResponse.FromString,
+                _registered_method=True)
+        self.AdoptHeldJob = channel.unary_unary(
+                '/muster.internal.v1.HeldJobService/AdoptHeldJob',
+                request_serializer=muster_dot_internal_dot_v1_dot_queries__pb2.AdoptHeldJobRequest.SerializeToString,
+                response_deserializer=muster_dot_internal_dot_v1_dot_queries__pb2.AdoptHeldJobResponse.FromString,
+                _registered_method=True)
+        self.RemoveHeldJob = channel.unary_unary(
+                '/muster.internal.v1.HeldJobService/RemoveHeldJob',
+                request_serializer=muster_dot_internal_dot_v1_dot_queries__pb2.RemoveHeldJobRequest.SerializeToString,
+                response_deserializer=muster_dot_internal_dot_v1_dot_queries__pb2.RemoveHeldJobResponse.FromString,
+                _registered_method=True)
+
+
+class HeldJobServiceServicer:
+    """Served by any instance of pod-launcher, for the orphans of all instances.
+    """
+
+    def ListHeldJobs(self, request, context):
+        """Lists the orphans.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def AdoptHeldJob(self, request, context):
+        """Adopts an orphan.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def RemoveHeldJob(self, request, context):
+        """Requests the removal of an orphan.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_HeldJobServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'ListHeldJobs': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListHeldJobs,
+                    request_deserializer=muster_dot_internal_dot_v1_dot_queries__pb2.ListHeldJobsRequest.FromString,
+                    response_serializer=muster_dot_internal_dot_v1_dot_queries__pb2.ListHeldJobsResponse.SerializeToString,
+            ),
+            'AdoptHeldJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.AdoptHeldJob,
+                    request_deserializer=muster_dot_internal_dot_v1_dot_queries__pb2.AdoptHeldJobRequest.FromString,
+                    response_serializer=muster_dot_internal_dot_v1_dot_queries__pb2.AdoptHeldJobResponse.SerializeToString,
+            ),
+            'RemoveHeldJob': grpc.unary_unary_rpc_method_handler(
+                    servicer.RemoveHeldJob,
+                    request_deserializer=muster_dot_internal_dot_v1_dot_queries__pb2.RemoveHeldJobRequest.FromString,
+                    response_serializer=muster_dot_internal_dot_v1_dot_queries__pb2.RemoveHeldJobResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'muster.internal.v1.HeldJobService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('muster.internal.v1.HeldJobService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class HeldJobService:
+    """Served by any instance of pod-launcher, for the orphans of all instances.
+    """
+
+    @staticmethod
+    def ListHeldJobs(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.internal.v1.HeldJobService/ListHeldJobs',
+            muster_dot_internal_dot_v1_dot_queries__pb2.ListHeldJobsRequest.SerializeToString,
+            muster_dot_internal_dot_v1_dot_queries__pb2.ListHeldJobsResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def AdoptHeldJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.internal.v1.HeldJobService/AdoptHeldJob',
+            muster_dot_internal_dot_v1_dot_queries__pb2.AdoptHeldJobRequest.SerializeToString,
+            muster_dot_internal_dot_v1_dot_queries__pb2.AdoptHeldJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def RemoveHeldJob(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.internal.v1.HeldJobService/RemoveHeldJob',
+            muster_dot_internal_dot_v1_dot_queries__pb2.RemoveHeldJobRequest.SerializeToString,
+            muster_dot_internal_dot_v1_dot_queries__pb2.RemoveHeldJobResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
