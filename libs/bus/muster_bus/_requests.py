@@ -46,6 +46,9 @@ class Requests:
         finally:
             timeout_handle.cancel()
             self._waiting.pop(token, None)
+            if answer.done() and not answer.cancelled():
+                # If the request could not be sent, its error is raised, and that of the answer is not waited for.
+                answer.exception()
         if message.headers and message.headers.get(STATUS) == "503":
             raise BusUnavailable(f"no responders on {subject}")
         return message
