@@ -46,6 +46,9 @@ class Requests:
         finally:
             timeout_handle.cancel()
             self._waiting.pop(token, None)
+            if not answer.cancel() and not answer.cancelled():
+                # Nothing awaits its failure if the message was not sent in time; asyncio would log that as an error.
+                answer.exception()
         if message.headers and message.headers.get(STATUS) == "503":
             raise BusUnavailable(f"no responders on {subject}")
         return message
