@@ -46,8 +46,8 @@ class Requests:
         finally:
             timeout_handle.cancel()
             self._waiting.pop(token, None)
-            if answer.done() and not answer.cancelled():
-                # If the request could not be sent, its error is raised, and that of the answer is not waited for.
+            if not answer.cancel() and not answer.cancelled():
+                # Nothing awaits its failure if the message was not sent in time; asyncio would log that as an error.
                 answer.exception()
         if message.headers and message.headers.get(STATUS) == "503":
             raise BusUnavailable(f"no responders on {subject}")
