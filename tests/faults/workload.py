@@ -65,6 +65,7 @@ class Workload:
         self.acknowledged: list[AcknowledgedJob] = []
         self.figures: list[Figure] = []
         self._acknowledged_at: dict[str, float] = {}
+        self._lost_until = float("-inf")
         self._system = system
         self._shapes = itertools.cycle(shapes)
         self._numbers = itertools.count()
@@ -73,9 +74,13 @@ class Workload:
         """Submit one job, with retries; return its id once it is acknowledged."""
         name = f"job-{self._system.number}-{next(self._numbers)}"
         text = document(name, shape, self._system.ledger.command(shape.seconds, *shape.flags))
+        began = time.monotonic()
         (job,) = await persistently(
             lambda: self._system.muster.submit(text, request_id=name, validation_wait_s=0), within_s=within_s
         )
+        if began <= self._lost_until:
+            # Its acknowledgement was on its way when the fault lost it.
+            return job.job_id
         least = shape.workers if shape.least is None else shape.least
         self._acknowledged_at[job.job_id] = time.monotonic()
         self.acknowledged.append(
@@ -156,6 +161,7 @@ class Workload:
     def forget_after(self, at: float) -> None:
         """Forget what was acknowledged after a time, because the fault loses it by design."""
         self.acknowledged = [job for job in self.acknowledged if self._acknowledged_at[job.job_id] <= at]
+        self._lost_until = time.monotonic()
 
     async def _cancel(self, job_id: str) -> None:
         # It may have ended, which the checker then reports.
