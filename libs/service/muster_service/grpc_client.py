@@ -93,12 +93,18 @@ class Messages(AsyncIterator[M]):
         """Return the next message."""
         self._read = asyncio.create_task(_next_of(self._stream))
         self._read.add_done_callback(_retrieve)
-        return await asyncio.shield(self._read)
+        try:
+            return await asyncio.shield(self._read)
+        finally:
+            # Its exception refers to this frame: together they would wait for the garbage collector.
+            if self._read.done():
+                self._read = None
 
     async def read_ended(self) -> None:
         """Wait for the read that is under way, if any: the call must have ended or been cancelled."""
         if self._read is not None:
             await asyncio.wait([self._read])
+            self._read = None
 
 
 async def _next_of(stream: AsyncIterator[M]) -> M:
