@@ -192,11 +192,12 @@ def _step(event: events.JobEvent, after: int) -> str:
         case events.JobWaiting():
             return f"waiting/{after}"
         case events.JobPlaced():
-            return f"{event.attempt}/placed"
+            # A decision that another event overtook changes nothing, and may be made again with the same number.
+            return f"{event.attempt}/placed/{after}"
         case events.JobResized():
-            return f"{event.attempt}/{event.generation}/resized"
+            return f"{event.attempt}/{event.generation}/resized/{after}"
         case events.JobEvicted():
-            return f"{event.attempt}/evicted"
+            return f"{event.attempt}/evicted/{after}"
         case events.ScaleProposed():
             beneficiary = f"/{event.beneficiary}" if event.beneficiary else ""
             return f"{event.attempt}/{event.generation}/proposed/{event.role}/{event.target}/{after}{beneficiary}"

@@ -124,7 +124,21 @@ def test_a_job_has_one_result_and_one_end() -> None:
     ],
 )
 def test_a_decision_is_stored_once_whatever_its_message(one: events.JobEvent, other: events.JobEvent) -> None:
-    assert id_of(one, 1) == id_of(other, 2)
+    assert id_of(one, 1) == id_of(other, 1)
+
+
+@pytest.mark.parametrize(
+    "decision",
+    [
+        _placed(1),
+        events.JobResized(attempt=1, generation=2, reason=WHY),
+        events.JobEvicted(attempt=1, reason=WHY),
+    ],
+    ids=lambda decision: type(decision).__name__,
+)
+def test_a_decision_that_another_event_overtook_can_be_made_again(decision: events.JobEvent) -> None:
+    """A job that is suspended before its placement is stored is placed again, with the same attempt, when it is resumed."""
+    assert id_of(decision, 1) != id_of(decision, 2)
 
 
 def test_a_repeated_pool_event_after_another_one_is_no_duplicate() -> None:
