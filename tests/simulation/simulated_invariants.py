@@ -173,19 +173,23 @@ class StatusProbe:
             and now >= disturbed_until.get("*", 0.0) + _RECOVERY_S
         ]
 
-    def takeover_of(self, instance: Instance) -> float:
-        """Return until when partitions may have no owner because ``instance`` is struck now.
-
-        If it can send and not receive, it renews its lease once more. Its time to live is longer after slow renewals.
-        """
+    def lease_s(self, instance: Instance) -> float:
+        """Return how long the lease of an instance of status-tracker counts; it is longer after slow renewals."""
         process = instance.process
         if instance.service != STATUS_TRACKER or process is None:
             return 0.0
         subject = f"$KV.{LEASES_BUCKET}.{STATUS_TRACKER}.{process.name.replace('.', '_')}"
         leases = self._system.broker.streams[f"KV_{LEASES_BUCKET}"]
         stored = leases.messages.get(leases.last_on(subject))
-        ttl_s = msgspec.json.decode(stored.data).get("ttl_s", 0) if stored is not None and stored.data else 0
-        return self._system.loop.elapsed + ttl_s * 4 / 3 + _TAKEOVER_S
+        return msgspec.json.decode(stored.data).get("ttl_s", 0) if stored is not None and stored.data else 0.0
+
+    def takeover_of(self, instance: Instance) -> float:
+        """Return until when partitions may have no owner because ``instance`` is struck now.
+
+        If it can send and not receive, it renews its lease once more.
+        """
+        lease_s = self.lease_s(instance)
+        return self._system.loop.elapsed + lease_s * 4 / 3 + _TAKEOVER_S if lease_s else 0.0
 
     async def check(self, instance: Instance, jobs: Collection[str], *, stale_s: float = STALE_S) -> bool:
         """Ask one instance for all jobs; returns whether it answered."""

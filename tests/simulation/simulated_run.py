@@ -29,7 +29,7 @@ from virtual_system import Instance, VirtualSystem
 from workload import DISTURBS_REPLICAS, WARM_UP_S, Action, Fault, Plan, PlannedFault, PlannedJob, make_plan
 
 from muster_core.models import TERMINAL_PHASES
-from muster_events.catalogue import GATEWAY, JOBS_BUCKET, STATUS_TRACKER
+from muster_events.catalogue import GATEWAY, JOBS_BUCKET
 from muster_rpc.convert import job_to_proto
 from muster_rpc.v1 import (
     cluster_service_pb2,
@@ -204,11 +204,12 @@ class SimulatedRun:
             case Fault.STOP:
                 instance.stop()
             case Fault.PAUSE:
+                lease_s = self._probe.lease_s(instance)
                 self.system.loop.pause(process)
                 await asyncio.sleep(fault.seconds)
                 self.system.loop.resume(process, timers_first=fault.choice < 0.5)
-                if instance.service == STATUS_TRACKER and instance.process is process:
-                    # It must not answer from what it knew before the pause.
+                if 0 < lease_s < fault.seconds and instance.process is process:
+                    # Others may have its partitions: it must not answer from what it knew before the pause.
                     await self._probe.check(instance, self._acknowledged)
             case Fault.PARTITION:
                 self.system.network.cut(process, sends=fault.choice < 0.8, receives=fault.choice > 0.2)
