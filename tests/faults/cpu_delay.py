@@ -1,12 +1,13 @@
 """How much longer than its CPU time a process takes: `python cpu_delay.py` works a little, again and again, and prints what it waited.
 
 The services run with the same priority. A machine that does not let them run delays every status, whatever the services do; the checker
-allows for it.
+allows for it. The kernel says for how long some task has waited for a CPU (pressure stall information, where it is available).
 """
 
 from __future__ import annotations
 
 import asyncio
+import bisect
 import os
 import sys
 import time
@@ -18,6 +19,8 @@ _PAUSE_S = 0.1
 _WORK_S = 0.005
 _WORTH_S = 0.005
 _WINDOW_S = 3.0
+_PRESSURE = Path("/proc/pressure/cpu")
+_PRESSURE_EVERY_S = 0.2
 
 
 class CpuDelay:
@@ -25,6 +28,7 @@ class CpuDelay:
 
     def __init__(self) -> None:
         self._seen: list[tuple[float, float]] = []
+        self._stalled: list[tuple[float, float]] = []
 
     @classmethod
     @asynccontextmanager
@@ -34,18 +38,32 @@ class CpuDelay:
         process = await asyncio.create_subprocess_exec(
             sys.executable, "-I", "-S", str(Path(__file__)), stdout=asyncio.subprocess.PIPE
         )
-        reading = asyncio.create_task(cpu_delay._read(process))
+        reading = [asyncio.create_task(one) for one in (cpu_delay._read(process), cpu_delay._read_pressure())]
         try:
             yield cpu_delay
         finally:
             process.kill()
             await process.wait()
-            reading.cancel()
-            await asyncio.gather(reading, return_exceptions=True)
+            for task in reading:
+                task.cancel()
+            await asyncio.gather(*reading, return_exceptions=True)
 
     def lag_s(self, at: float) -> float:
         """Return the longest delay in the seconds before a time of the monotonic clock."""
         return max((lag for when, lag in self._seen if at - _WINDOW_S <= when), default=0.0)
+
+    def stalled_s(self, since: float, until: float) -> float:
+        """Return for how many seconds of this time of the monotonic clock some task waited for a CPU."""
+        before, after = (bisect.bisect(self._stalled, (at, float("inf"))) - 1 for at in (since, until))
+        if after < 0:
+            return 0.0
+        return self._stalled[after][1] - self._stalled[max(before, 0)][1]
+
+    async def _read_pressure(self) -> None:
+        while _PRESSURE.exists():
+            some = _PRESSURE.read_text().split("\n", 1)[0]
+            self._stalled.append((time.monotonic(), int(some.rpartition("=")[2]) / 1e6))
+            await asyncio.sleep(_PRESSURE_EVERY_S)
 
     async def _read(self, process: asyncio.subprocess.Process) -> None:
         assert process.stdout is not None

@@ -69,7 +69,8 @@ class StatusSample(msgspec.Struct, frozen=True, kw_only=True):
 
     `revision` is that of the answer, `stored` the sequence of the job's last event that was stored at least
     `MAX_AGE_S` seconds before the query began, and `age_s` the time since the first event that the answer lacks was stored.
-    `lag_s` is how long a process of the services' priority waited for a CPU at that time.
+    `lag_s` is how long a process of the services' priority waited for a CPU at that time, `stalled_s` how much of the age some task of the
+    machine did.
     """
 
     at: float
@@ -78,6 +79,7 @@ class StatusSample(msgspec.Struct, frozen=True, kw_only=True):
     stored: int
     age_s: float
     lag_s: float = 0.0
+    stalled_s: float = 0.0
 
 
 class ProcessUse(msgspec.Struct, frozen=True):
@@ -243,11 +245,16 @@ _END_OF_TIME = float("inf")
 
 def _stale(samples: Sequence[StatusSample]) -> Iterator[str]:
     for sample in sorted(samples, key=lambda one: -one.age_s):
-        if sample.revision < sample.stored and sample.age_s > MAX_AGE_S + _WAITS * sample.lag_s:
+        if sample.revision < sample.stored and sample.age_s > _allowed_age_s(sample):
             yield (
                 f"{sample.job_id} was answered at revision {sample.revision}, "
-                f"and event {sample.stored} was {sample.age_s:.1f} s old (CPU delay {sample.lag_s:.2f} s)"
+                f"and event {sample.stored} was {sample.age_s:.1f} s old "
+                f"(CPU delay {sample.lag_s:.2f} s, stalled {sample.stalled_s:.1f} s)"
             )
+
+
+def _allowed_age_s(sample: StatusSample) -> float:
+    return MAX_AGE_S + _WAITS * sample.lag_s + sample.stalled_s
 
 
 def _overcommitted(evidence: Evidence) -> Iterator[str]:

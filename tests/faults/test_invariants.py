@@ -148,6 +148,12 @@ def test_an_answer_that_is_late_because_the_machine_let_nothing_run_is_not_stale
     assert found_in(samples=(late,)) == []
 
 
+def test_a_status_is_late_only_by_the_time_in_which_no_task_waited_for_a_cpu() -> None:
+    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=3.0, stalled_s=2.5)
+    assert found_in(samples=(late,)) == []
+    assert found_in(samples=(msgspec.structs.replace(late, stalled_s=1.9),)) == [Invariant.FRESH]
+
+
 def test_replicas_beyond_the_capacity_of_a_node_overcommit_it() -> None:
     assert found_in(nodes={"n1": 1500}) == [Invariant.CAPACITY]
 

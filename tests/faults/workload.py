@@ -219,14 +219,16 @@ class StatusSampler:
             stored = required.get(job.job_id)
             if stored:
                 missing = [when for sequence, when in stored if sequence > job.revision]
+                age_s = asked - missing[0] if missing else 0.0
                 self.samples.append(
                     StatusSample(
                         at=at,
                         job_id=job.job_id,
                         revision=job.revision,
                         stored=stored[-1][0],
-                        age_s=asked - missing[0] if missing else 0.0,
+                        age_s=age_s,
                         lag_s=self._cpu_delay.lag_s(at),
+                        stalled_s=self._cpu_delay.stalled_s(at - age_s, at),
                     )
                 )
 
