@@ -57,7 +57,6 @@ class CatalogueReconciler:
         bus: The connection; its user may create streams and consumers, or an error is logged.
         streams: The names of the streams to keep.
         consumers: The consumers to keep.
-        prepare: What to do before a deleted stream is created again, by its name.
         on_recreated: Called with the name of a stream that this or another instance has created again.
         set_complete: Called with what is missing, empty if nothing is, whenever that changes.
     """
@@ -68,13 +67,11 @@ class CatalogueReconciler:
         *,
         streams: Sequence[str],
         consumers: Sequence[ConsumerSpec] = (),
-        prepare: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
         on_recreated: Callable[[str], Awaitable[None]],
         set_complete: Callable[[Sequence[str]], None],
     ) -> None:
         self._bus = bus
         self._consumers = consumers
-        self._prepare = prepare or {}
         self._on_recreated = on_recreated
         self._set_complete = set_complete
         self._streams: dict[str, _Stream | None] = dict.fromkeys(streams)
@@ -154,8 +151,6 @@ class CatalogueReconciler:
         return True
 
     async def _create_stream(self, name: str, known: _Stream) -> None:
-        if (prepare := self._prepare.get(name)) is not None:
-            await prepare()
         config = {**known.config, "first_seq": time.time_ns() // 1000}
         await self._create(f"STREAM.CREATE.{name}", config, f"stream {name}")
 

@@ -146,6 +146,7 @@ class PartitionReader:
         self._settle_s = flush_interval_s
         self._settling = PullPacer(tick_s=flush_interval_s)
         self._unacknowledged: Incoming | None = None
+        self._acknowledging: asyncio.Task[None] | None = None
         self._acknowledge_at = 0.0
         self._began_at = 0.0
         self._check_at = 0.0
@@ -175,6 +176,8 @@ class PartitionReader:
                 await self._follow()
         finally:
             forget()
+            if self._acknowledging is not None:
+                self._acknowledging.cancel()
 
     async def wait_for(self, sequence: int, timeout_s: float) -> None:
         """Return when every matching message up to ``sequence`` is handled; raises ``TimeoutError``.
@@ -297,6 +300,8 @@ class PartitionReader:
             else:
                 await self._take_delivered(self._source)
         await self._acknowledge()
+        if self._acknowledging is not None:
+            await self._acknowledging
 
     async def _take_written(self, ordered: OrderedConsumer) -> None:
         batch = await ordered.take(self._batch, after=self._position)
@@ -386,7 +391,7 @@ class PartitionReader:
         An acknowledgement covers all earlier ones and the broker writes each to disk, so under load they are few. After a
         crash unacknowledged messages are read again, which every handler tolerates anyway.
         """
-        if self._unacknowledged is None:
+        if self._unacknowledged is None or self._acknowledging is not None:
             return None
         return max(0.0, self._acknowledge_at - asyncio.get_running_loop().time())
 
@@ -398,12 +403,24 @@ class PartitionReader:
         if await self._try_to_settle() is not None:
             self._acknowledge_at = max(self._acknowledge_at, now + self._settle_s)
             return
+        if self._acknowledging is not None:
+            await self._acknowledging
         settled, self._unacknowledged = self._unacknowledged, None
+        # Beside the reading: a broker that was restarted does not answer for messages that it does not wait for.
+        self._acknowledging = asyncio.create_task(self._send_acknowledgement(settled))
+        self._acknowledging.add_done_callback(self._acknowledged)
+
+    async def _send_acknowledgement(self, settled: Incoming) -> None:
         try:
             await acknowledge(self._bus, settled)
         except BusUnavailable as error:
             # The next acknowledgement covers this one.
             log.debug("%s could not acknowledge: %s", self._durable, error)
+
+    def _acknowledged(self, _: asyncio.Task[None]) -> None:
+        self._acknowledging = None
+        if self._unacknowledged is not None:
+            self._source.wake()
 
     async def _try_to_settle(self) -> str | None:
         """Make handled messages durable; returns the reason of a failure."""

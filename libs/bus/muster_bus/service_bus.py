@@ -137,7 +137,6 @@ def keep_catalogue(
     buckets: Sequence[str] = (),
     consumers: Sequence[ConsumerSpec] = (),
     restart_after: Collection[str] = (),
-    prepare: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
     restore: Mapping[str, Callable[[], Awaitable[None]]] | None = None,
 ) -> CatalogueReconciler:
     """Create deleted streams, buckets and consumers again as long as the service runs; while one is missing it is not ready.
@@ -150,7 +149,6 @@ def keep_catalogue(
         consumers: The durable consumers.
         restart_after: After which of them have been created again the service ends, so that its supervisor restarts it: what
             it has in memory was derived from what is lost.
-        prepare: What to do before one is created again, by its name.
         restore: What to do after one was created again, before a restart, by its name.
     """
     names = dict.fromkeys(streams) | {f"KV_{bucket}": bucket for bucket in buckets}
@@ -170,7 +168,6 @@ def keep_catalogue(
         bus,
         streams=list(names),
         consumers=consumers,
-        prepare={stream: prepare[named(stream)] for stream in names if prepare and named(stream) in prepare},
         on_recreated=on_recreated,
         set_complete=lambda missing: ctx.set_ready("streams", not missing),
     )

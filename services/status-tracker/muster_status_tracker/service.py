@@ -69,6 +69,7 @@ log = logging.getLogger(__name__)
 
 _MAX_SLEEP_S = 1.0
 _READINESS_S = 0.5
+_POLL_S = 0.02
 _TICK_S = 0.1
 """How long (s) events are batched under load."""
 
@@ -191,8 +192,19 @@ class PartitionTracker:
         """Return the record of a settled job, or None if it was deleted."""
         return await ended_record(self._records, job_id)
 
-    async def store_live(self) -> None:
-        """Store all live records in a bucket that has lost them: some may be older than the events in the stream."""
+    async def rebuild_records(self, catalogue: CatalogueReconciler) -> None:
+        """Store the live records again in a bucket that has lost all, and have every event read again, from which the others follow.
+
+        The instance reads no events any more: it would acknowledge them to the new consumers.
+        """
+        owned = self._partitions.owned
+        self.own(frozenset())
+        while self._readers:  # noqa: ASYNC110 - nothing announces it
+            await asyncio.sleep(_POLL_S)
+        for consumer in consumers_of(STATUS_TRACKER):
+            if any(consumer.consumer == partition_reader(STATUS_TRACKER, partition) for partition in owned):
+                await catalogue.restart_consumer(consumer)
+        # Some may be older than the events in the stream.
         records = [self._cache.get(job_id) for job_id in self._cache.job_ids()]
         stored = await asyncio.gather(*(self._store(each) for each in records if each is not None))
         log.warning("%d of %d live records were stored again", sum(stored), len(records))
@@ -355,11 +367,6 @@ class PartitionTracker:
                 self._cache.drop(job_id)
 
 
-async def _restart_consumers(catalogue: CatalogueReconciler) -> None:
-    for consumer in consumers_of(STATUS_TRACKER):
-        await catalogue.restart_consumer(consumer)
-
-
 async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
@@ -389,9 +396,7 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
         streams=[JOBS_STREAM, DEAD_STREAM],
         buckets=[LEASES_BUCKET, JOBS_BUCKET, WEBHOOKS_BUCKET],
         consumers=consumers_of(STATUS_TRACKER),
-        # The records follow from the events, which are read from the beginning.
-        prepare={JOBS_BUCKET: lambda: _restart_consumers(catalogue)},
-        restore={JOBS_BUCKET: tracker.store_live},
+        restore={JOBS_BUCKET: lambda: tracker.rebuild_records(catalogue)},
         restart_after=[JOBS_STREAM, JOBS_BUCKET],
     )
     queues = QueueReader(records=KeyValueStore(bus, QUEUES_BUCKET), pool=settings.pool)

@@ -246,6 +246,28 @@ async def test_what_was_in_flight_on_a_lost_connection_is_read_after_the_reconne
         await bus.close()
 
 
+async def test_reading_goes_on_while_an_acknowledgement_is_not_answered(
+    partition: TemporaryStream, connect: Connect, background: Background, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    unanswered = asyncio.Event()
+
+    async def acknowledge(bus: Bus, incoming: Incoming) -> None:
+        unanswered.set()
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(partition_reader, "acknowledge", acknowledge)
+    consumer = await partition.consumer("d", ack="all", filters=[f"{partition.name}.a"])
+    reader = Reader()
+    reading = reader_(await connect(), partition, consumer, reader)
+    background.start(reading.run())
+    await partition.publish("1")
+    await asyncio.wait_for(unanswered.wait(), 10)
+
+    await partition.publish("2", "3")
+
+    await eventually(lambda: reader.payloads == numbers(1, 3))
+
+
 async def test_reading_goes_on_while_the_consumer_is_deleted(
     partition: TemporaryStream, connect: Connect, background: Background, monkeypatch: pytest.MonkeyPatch
 ) -> None:

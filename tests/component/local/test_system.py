@@ -7,7 +7,8 @@ import pytest
 from local_fakes import LogRecorder, fake_service
 
 from muster_bus import Bus, BusSettings
-from muster_events.catalogue import STREAMS
+from muster_events.catalogue import JOBS_STREAM, STREAMS
+from muster_events.subjects import JOB_EVENTS
 from muster_local.directory import DirectoryInUse, start_ticks
 from muster_local.endpoints import Endpoints, read_endpoints
 from muster_local.processes import ProgramFailed
@@ -35,7 +36,9 @@ async def test_a_ready_system_has_all_services_streams_and_endpoints(
         assert {name: service.pid for name, service in endpoints.services.items()} == system.services
         bus = await Bus.connect(BusSettings(url=system.bus_url), name="test")
         for stream in STREAMS:
-            assert await bus.last_sequence(stream.name) == 0
+            # A missing stream raises; only probes are stored.
+            await bus.last_sequence(stream.name)
+        assert await bus.last(JOBS_STREAM, JOB_EVENTS) is None
         await bus.close()
         pids = [*system.services.values(), endpoints.broker_pid or 0, endpoints.sink_pid or 0]
         assert all(map(start_ticks, pids))
@@ -89,7 +92,7 @@ async def test_all_programs_restart_after_a_kill_of_all(tmp_path: Path, fake_com
         assert system.bus_url == url
         assert not set(system.services.values()) & set(killed.values())
         bus = await Bus.connect(BusSettings(url=url), name="test")
-        assert await bus.last_sequence(STREAMS[0].name) == 0
+        assert await bus.last(JOBS_STREAM, JOB_EVENTS) is None
         await bus.close()
 
 
