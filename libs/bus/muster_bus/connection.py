@@ -320,7 +320,8 @@ class Bus:
             async with asyncio.timeout(0 if self._older else self._settings.request_timeout_s):
                 await self._is_compared.wait()
         except TimeoutError:
-            why = f"stream {self._older} is older than before" if self._older else "there is no connection"
+            restored = f"an older store was restored: stream {self._older} ends before what was read of it"
+            why = restored if self._older else "there is no connection"
             raise BusUnavailable(why) from None
 
     async def _compare(self) -> None:

@@ -174,7 +174,7 @@ def keep_catalogue(
 
     def on_older(stream: str) -> None:
         ctx.log.error(
-            "%s is older than before, so an older store was restored: the service restarts and rebuilds its state",
+            "%s ends before what was read of it: an older store was restored; the service restarts and rebuilds its state",
             named(stream),
         )
         ctx.stop()
