@@ -1,7 +1,8 @@
 """The time by which the broker stamps messages: ages are differences of this one clock, whatever the local one says.
 
 A step of the broker's clock, or a suspended machine, must not make everything old at once. So a step forward is followed
-slowly; a step backward at once, because the stamps of new messages would otherwise make these old.
+slowly; a step backward at once, because the stamps of new messages would otherwise make these old. The time is at most the
+broker's, so that no deadline takes effect before its time.
 """
 
 import asyncio
@@ -34,10 +35,10 @@ class SlewedClock:
         if self._offset is None:
             return None
         slewed = min(self._behind, _SLEW * max(0.0, monotonic - self._at))
-        return round(self._offset + slewed + monotonic)
+        return int(self._offset + slewed + monotonic)
 
     def measured(self, offset: float, monotonic: float, *, error: float) -> float:
-        """Take note of a measurement with at most this error, and return by how far the clock has stepped (0: not)."""
+        """Take note of a measurement, which is at most ``error`` too low, and return by how far the clock has stepped (0: not)."""
         if self._offset is None:
             self._offset, self._at = offset, monotonic
             return 0.0
@@ -84,8 +85,8 @@ class BrokerClock:
         began = time.monotonic() * _US
         stamp = await _api.broker_time(self._bus, self._stream)
         ended = time.monotonic() * _US
-        middle = (began + ended) / 2
-        stepped = self._clock.measured(stamp - middle, ended, error=(ended - began) / 2)
+        # The broker took the time at some instant between the two.
+        stepped = self._clock.measured(stamp - ended, ended, error=ended - began)
         if stepped:
             log.warning(
                 "the broker's clock stepped by %.1f s, or this machine was suspended; ages go on as before",

@@ -12,10 +12,13 @@ MIN_FREE_BYTES = 8 << 20
 def shortage(folder: Path) -> str | None:
     """Return what the file system of ``folder`` is short of, for users, or ``None``.
 
-    Full, without inodes, read-only or gone: nothing can be stored in any of these cases.
+    Full, without inodes, read-only or broken: nothing can be stored in any of these cases. A folder that is not there is no
+    shortage: its file system may just be mounted again, and writing shows whether the broker stores something.
     """
     try:
         status = os.statvfs(folder)
+    except FileNotFoundError:
+        return None
     except OSError as error:
         return f"the broker's folder {folder} cannot be read: {error.strerror}"
     if status.f_flag & os.ST_RDONLY:

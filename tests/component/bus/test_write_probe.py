@@ -113,6 +113,12 @@ async def test_a_shortage_is_the_problem_and_nothing_is_written_meanwhile(
         await eventually(lambda: probe.problem is None)
 
 
+async def test_a_folder_that_is_being_mounted_is_no_shortage(broker: Broker, disk: SmallFilesystem) -> None:
+    async with probing(broker, "a", folder=disk.folder / "absent") as (probe,):
+        assert probe.shortage() is None
+        await eventually(lambda: probe.problem is None)
+
+
 async def test_probes_leave_nothing_in_the_stream(broker: Broker) -> None:
     async with probing(broker, "a") as (probe,):
         await eventually(lambda: probe.problem is None)
