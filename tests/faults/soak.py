@@ -27,7 +27,7 @@ from pathlib import Path
 
 import grpc.aio
 import msgspec
-from invariants import AcknowledgedJob, Evidence, JobState, ProcessUse, check
+from invariants import AcknowledgedJob, Evidence, JobState, Limits, ProcessUse, check
 from observed_system import NODES, Equipment, ObservedSystem, running_beside
 from workload import ENDLESS, Shape, Workload, persistently
 
@@ -42,7 +42,6 @@ _DRAIN_S = 120.0
 _EXPIRY_S = 180
 _RETAINED = 100
 _WATCHERS = 20
-_BROKER_CACHE_MIB = 64
 _MIB = 2**20
 _ARRIVALS = (
     Shape(seconds=0.2),
@@ -84,8 +83,7 @@ def judge(before: Sample, after: Sample) -> list[Growth]:
     found: list[Growth] = []
     for name, use in before.use.items():
         now = after.use.get(name, ProcessUse(float("inf"), 1 << 20))
-        # The broker caches blocks of its store.
-        limit = use.rss + _BROKER_CACHE_MIB if name == BROKER else use.rss * 1.1
+        limit = use.rss + Limits().broker_rss_mib if name == BROKER else use.rss * 1.1
         found.append(Growth(what=f"{name} RSS MiB", before=use.rss, after=now.rss, limit=limit))
         found.append(
             Growth(
