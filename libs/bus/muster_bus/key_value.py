@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from typing import TypeVar
 
@@ -76,6 +76,57 @@ async def _decoded(bus: Bus, stream: str, message: Incoming, decode: Decode[T]) 
     return None
 
 
+IsSound = Callable[[str, Mapping[str, str]], bool]
+"""Whether a key and the headers of its last write can be what was written, and not damaged on their way."""
+
+
+def _accept_all(_: str, __: Mapping[str, str]) -> bool:
+    return True
+
+
+class _Deliveries(msgspec.Struct, frozen=True):
+    """Which deliveries of the keys below ``prefix`` can be what was written."""
+
+    bus: Bus
+    stream: str
+    prefix: str
+    is_sound: IsSound
+
+    async def sound(self, messages: Sequence[Incoming]) -> list[Incoming]:
+        """Return the messages; one that is not sound is replaced by what its stream has, and left out if that is not, either.
+
+        Raises ``BusUnavailable``.
+        """
+        found: list[Incoming] = []
+        for message in messages:
+            if self._is_sound(message):
+                found.append(message)
+                continue
+            stored = await _api.message_at(self.bus, self.stream, message.stream_sequence)
+            if stored is None:
+                # A newer write has replaced it, and is delivered, too.
+                continue
+            if self._is_sound(stored):
+                log.warning(
+                    "%d of %s was damaged on delivery and is read from the stream",
+                    message.stream_sequence,
+                    self.stream,
+                )
+                found.append(stored)
+            else:
+                self.bus.metrics.unreadable(self.stream)
+                log.warning(
+                    "%d of %s has the key %r: ignored", stored.stream_sequence, self.stream, stored.subject
+                )
+        return found
+
+    def _is_sound(self, message: Incoming) -> bool:
+        subject = message.subject
+        return subject.startswith(self.prefix) and self.is_sound(
+            subject.removeprefix(self.prefix), message.headers
+        )
+
+
 def is_removal(message: Incoming) -> bool:
     """Return whether this write removes the key."""
     return message.headers.get(OPERATION) in _REMOVALS or _EXPIRED in message.headers
@@ -84,11 +135,14 @@ def is_removal(message: Incoming) -> bool:
 class KeyWatch:
     """The changes of the keys below ``prefix`` that match ``filter_key``, each newer than the last one."""
 
-    def __init__(self, bus: Bus, *, stream: str, prefix: str, filter_key: str) -> None:
+    def __init__(
+        self, bus: Bus, *, stream: str, prefix: str, filter_key: str, is_sound: IsSound = _accept_all
+    ) -> None:
         self._bus = bus
         self._stream = stream
         self._prefix = prefix
         self._filter = prefix + filter_key
+        self._deliveries = _Deliveries(bus, stream, prefix, is_sound)
         self._known: dict[str, int] = {}
         self._seen = 0
         self.listed = asyncio.Event()
@@ -107,7 +161,8 @@ class KeyWatch:
         while True:
             try:
                 if not self.listed.is_set():
-                    for message in await read_last_values(self._bus, self._stream, self._filter):
+                    listed = await read_last_values(self._bus, self._stream, self._filter)
+                    for message in await self._deliveries.sound(listed):
                         if (change := self._update(message)) is not None:
                             yield change
                     self.listed.set()
@@ -132,12 +187,15 @@ class KeyWatch:
             check_at = clock() + _CHECK_EVERY_S
             generation = self._bus.generation
             while True:
-                for _, message in await subscription.take(_BATCH, wait_s=max(0.0, check_at - clock())):
+                taken = await subscription.take(_BATCH, wait_s=max(0.0, check_at - clock()))
+                for _, message in taken:
                     if message.consumer_sequence != expected:
                         raise ConsumerGone(f"{info.name} skipped a message")
                     expected += 1
+                for message in await self._deliveries.sound([message for _, message in taken]):
                     if (change := self._update(message)) is not None:
                         yield change
+                self._seen = max([self._seen, *(message.stream_sequence for _, message in taken)])
                 if generation != self._bus.generation:
                     raise ConsumerGone("the connection was re-established")
                 if clock() >= check_at:
@@ -195,11 +253,14 @@ class HeaderWatch:
     Removals are reported, expiries are not.
     """
 
-    def __init__(self, bus: Bus, *, stream: str, prefix: str, filter_key: str) -> None:
+    def __init__(
+        self, bus: Bus, *, stream: str, prefix: str, filter_key: str, is_sound: IsSound = _accept_all
+    ) -> None:
         self._bus = bus
         self._stream = stream
         self._prefix = prefix
         self._filter = prefix + filter_key
+        self._deliveries = _Deliveries(bus, stream, prefix, is_sound)
         self._handled = 0
         self._advanced = asyncio.Event()
         self.listed = asyncio.Event()
@@ -217,7 +278,7 @@ class HeaderWatch:
                 if existing:
                     async with aclosing(read_last_headers(self._bus, self._stream, self._filter)) as chunks:
                         async for chunk in chunks:
-                            yield _headers(chunk, self._prefix)
+                            yield _headers(await self._deliveries.sound(chunk), self._prefix)
             except BusUnavailable as error:
                 log.info("listing %s again: %s", self._filter, error)
                 await asyncio.sleep(_PAUSE_S)
@@ -236,9 +297,17 @@ class HeaderWatch:
         async with consumer:
             while True:
                 if batch := await consumer.take(_BATCH, after=self._handled):
-                    yield _headers(batch, self._prefix)
+                    yield _headers(await self._sound(batch), self._prefix)
                     self._handled = batch[-1].stream_sequence
                     self._advanced.set()
+
+    async def _sound(self, batch: list[Incoming]) -> list[Incoming]:
+        while True:
+            try:
+                return await self._deliveries.sound(batch)
+            except BusUnavailable as error:
+                log.info("a damaged delivery cannot be read again yet: %s", error)
+            await asyncio.sleep(_PAUSE_S)
 
     async def catch_up(self) -> None:
         """Return when every write before this call is handled; waits for an unavailable broker."""
@@ -287,14 +356,19 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 class KeyValueStore:
     """One bucket with one writer.
 
-    Concurrent writes are group-committed if ``written_in_groups``.
+    Concurrent writes are group-committed if ``written_in_groups``. What is listed or watched and not ``is_sound`` is read again
+    from the stream.
     """
 
-    def __init__(self, bus: Bus, bucket: str, *, written_in_groups: bool = False) -> None:
+    def __init__(
+        self, bus: Bus, bucket: str, *, written_in_groups: bool = False, is_sound: IsSound = _accept_all
+    ) -> None:
         self._bus = bus
         self._groups = GroupCommit(bus) if written_in_groups else None
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
+        self._is_sound = is_sound
+        self._deliveries = _Deliveries(bus, self._stream, self._prefix, is_sound)
 
     def subject(self, filter: str) -> str:  # noqa: A002 - the broker's own word
         """Return the subject of writes to the matching keys."""
@@ -360,7 +434,7 @@ class KeyValueStore:
     async def entries(self, filter: str = ">") -> list[Entry]:  # noqa: A002
         """Return every key that matches ``filter`` with its value, in revision order."""
         messages = await read_last_values(self._bus, self._stream, self._prefix + filter)
-        return [self._entry(message) for message in messages if not is_removal(message)]
+        return [self._entry(one) for one in await self._deliveries.sound(messages) if not is_removal(one)]
 
     async def read(self, written: Entry | KeyChange, decode: Decode[T]) -> T | None:
         """Return the decoded value, or None with a warning if it was removed or cannot be read."""
@@ -375,7 +449,17 @@ class KeyValueStore:
 
         Existing keys are compared again every 5 seconds and on reconnect, so a broken watch misses nothing.
         """
-        return KeyWatch(self._bus, stream=self._stream, prefix=self._prefix, filter_key=filter).changes()
+        return self.watch_keys(filter).changes()
+
+    def watch_keys(self, filter: str = ">") -> KeyWatch:  # noqa: A002
+        """Return the watch behind ``watch``, which says when everything is listed."""
+        return KeyWatch(
+            self._bus,
+            stream=self._stream,
+            prefix=self._prefix,
+            filter_key=filter,
+            is_sound=self._is_sound,
+        )
 
     async def headers(self, filter: str) -> AsyncGenerator[list[KeyHeaders], None]:  # noqa: A002
         """Iterate over the headers of the matching keys' last writes, without their values.
@@ -384,11 +468,17 @@ class KeyValueStore:
         """
         async with aclosing(read_last_headers(self._bus, self._stream, self._prefix + filter)) as chunks:
             async for chunk in chunks:
-                yield _headers(chunk, self._prefix)
+                yield _headers(await self._deliveries.sound(chunk), self._prefix)
 
     def watch_headers(self, filter: str) -> HeaderWatch:  # noqa: A002
         """Return a watch of the headers of the matching keys' writes, without their values."""
-        return HeaderWatch(self._bus, stream=self._stream, prefix=self._prefix, filter_key=filter)
+        return HeaderWatch(
+            self._bus,
+            stream=self._stream,
+            prefix=self._prefix,
+            filter_key=filter,
+            is_sound=self._is_sound,
+        )
 
     def _entry(self, message: Incoming) -> Entry:
         return Entry(

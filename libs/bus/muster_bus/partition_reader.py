@@ -73,7 +73,7 @@ _NEW_OWNER_S = 60.0
 """For so long after the start it is likely that an earlier owner still takes messages."""
 
 
-def _load_nothing(_: list[Entry]) -> None:
+async def _load_nothing(_: list[Entry]) -> None:
     return
 
 
@@ -104,7 +104,7 @@ class PartitionReader:
         records: KeyValueStore | None = None,
         record_filters: Sequence[str] = (">",),
         record_writers: Sequence[str] = (),
-        load: Callable[[list[Entry]], None] = _load_nothing,
+        load: Callable[[list[Entry]], Awaitable[None]] = _load_nothing,
         batch: int = 256,
         tick_s: float = TICK_S,
         flush: Callable[[], Awaitable[None]] = _flush_nothing,
@@ -245,7 +245,7 @@ class PartitionReader:
                 log.warning("%s cannot rebuild yet: %s", self._durable, error)
             await asyncio.sleep(pause_s)
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
-        self._load(entries)
+        await self._load(entries)
         self._advance(floor)
 
     async def _entries(self) -> list[Entry]:

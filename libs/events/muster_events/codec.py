@@ -15,7 +15,14 @@ import msgspec
 from muster_bus.messages import UNREADABLE, Incoming, Outgoing
 from muster_core import events
 from muster_core.models import JobRecord, RestartScope
-from muster_events.subjects import BadToken, capacity_subject, job_in, job_subject, node_subject
+from muster_events.subjects import (
+    BadToken,
+    capacity_subject,
+    job_id_in_key,
+    job_in,
+    job_subject,
+    node_subject,
+)
 
 CONTENT_TYPE = "application/json"
 _SHOWN_NAME = 60
@@ -161,6 +168,14 @@ def decode_record(data: bytes) -> JobRecord:
         return _decoded(data, _record_decoder)
     except UNREADABLE as error:
         raise UnreadableEvent(str(error)) from error
+
+
+def decode_record_at(key: str, data: bytes) -> JobRecord:
+    """Decode the job record with this key; raises ``UnreadableEvent``, also for the record of another job."""
+    record = decode_record(data)
+    if record.job_id != job_id_in_key(key):
+        raise UnreadableEvent(f"the key is {key}, the record that of {record.job_id}")
+    return record
 
 
 def _decoded(data: bytes, decoder: msgspec.json.Decoder[T]) -> T:

@@ -19,9 +19,16 @@ from muster_bus.messages import UNREADABLE
 from muster_core.events import JobAdopted, JobValidated
 from muster_core.lifecycle import awaits_build, expiry
 from muster_core.models import Job, JobRecord, Phase
-from muster_events.catalogue import JOBS_STREAM
-from muster_events.codec import UnreadableEvent, decode_record
-from muster_events.subjects import ENDED_RECORDS, ended_record_key, job_subject, live_record_key
+from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
+from muster_events.codec import UnreadableEvent, decode_record_at
+from muster_events.subjects import (
+    ENDED_RECORDS,
+    BadToken,
+    ended_record_key,
+    job_id_in_key,
+    job_subject,
+    live_record_key,
+)
 
 log = logging.getLogger(__name__)
 
@@ -74,6 +81,22 @@ class EndedJobSummary(msgspec.Struct, frozen=True, array_like=True):
 
 
 _decoder = msgspec.json.Decoder(EndedJobSummary)
+
+
+def is_sound_record(key: str, headers: Mapping[str, str]) -> bool:
+    """Return whether a record with this key and these headers can be what was written, and not damaged on its way."""
+    try:
+        job_id = job_id_in_key(key)
+    except BadToken:
+        return False
+    return SUMMARY not in headers or (
+        (summary := summary_in(headers)) is not None and summary.job_id == job_id
+    )
+
+
+def records_of(bus: Bus, *, written_in_groups: bool = False) -> KeyValueStore:
+    """Return the bucket of job records."""
+    return KeyValueStore(bus, JOBS_BUCKET, written_in_groups=written_in_groups, is_sound=is_sound_record)
 
 
 def summary_in(headers: Mapping[str, str]) -> EndedJobSummary | None:
@@ -162,7 +185,7 @@ def _decoded(entry: Entry | None) -> JobRecord | None:
     if entry is None:
         return None
     try:
-        return decode_record(entry.value)
+        return decode_record_at(entry.key, entry.value)
     except UnreadableEvent as error:
         log.error("record %s at revision %d cannot be read: %s", entry.key, entry.revision, error)
         return None

@@ -30,6 +30,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9_-]{1,253}\Z")
 _JOB_ID = re.compile(r"j-[a-z2-7]{16}\Z")
 _DOT = "~"
 _JOB_SUBJECT_PARTS = 6
+_RECORD_KEY_PARTS = 3
 
 
 class BadToken(ValueError):
@@ -139,8 +140,11 @@ def record_keys(job_id: str) -> str:
 
 
 def job_id_in_key(key: str) -> str:
-    """Return the job id in the key of a record."""
-    return key.rpartition(".")[2]
+    """Return the job id in the key of a record; raises ``BadToken`` for others."""
+    parts = key.split(".")
+    if len(parts) != _RECORD_KEY_PARTS:
+        raise BadToken(f"{key!r} is not the key of a record")
+    return _checked_job_id(parts[2], shard=parts[1])
 
 
 def partition_records(partition: int) -> tuple[str, ...]:
@@ -158,7 +162,14 @@ def job_in(subject: str) -> tuple[str, str]:
     parts = subject.split(".")
     if len(parts) != _JOB_SUBJECT_PARTS or not subject.startswith(f"{PREFIX}.job."):
         raise BadToken(f"{subject!r} is not the subject of a job event")
-    return parts[4], parts[5]
+    return _checked_job_id(parts[4], shard=parts[3]), parts[5]
+
+
+def _checked_job_id(job_id: str, *, shard: str) -> str:
+    """Return the job id if it is one, of this shard: a flipped bit seldom leaves both right."""
+    if not is_job_id(job_id) or str(shard_of(job_id)) != shard:
+        raise BadToken(f"{job_id!r} is not the id of a job of shard {shard}")
+    return job_id
 
 
 def _job_id(text: str, part: int) -> str:

@@ -8,16 +8,17 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable
+from functools import partial
 
 import msgspec
 
 from muster_bus.errors import Poison
-from muster_bus.key_value import Entry
+from muster_bus.key_value import Entry, KeyValueStore
 from muster_bus.messages import Incoming
 from muster_core.events import StoredEvent
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord
-from muster_events.codec import UnreadableEvent, decode_record, read_job_event
+from muster_events.codec import UnreadableEvent, decode_record_at, read_job_event
 
 log = logging.getLogger(__name__)
 
@@ -31,15 +32,10 @@ class Change(msgspec.Struct, frozen=True):
     invalid: str | None
 
 
-def restore(entries: Iterable[Entry]) -> list[JobRecord]:
-    """Return the records of a bucket; an unreadable one is logged and left out."""
-    records: list[JobRecord] = []
-    for entry in entries:
-        try:
-            records.append(decode_record(entry.value))
-        except UnreadableEvent as error:
-            log.error("record %s at revision %d cannot be read: %s", entry.key, entry.revision, error)
-    return records
+async def restore(records: KeyValueStore, entries: Iterable[Entry]) -> list[JobRecord]:
+    """Return the records of a bucket; one that was damaged on its way is read again, an unreadable one is logged and left out."""
+    found = [await records.read(entry, partial(decode_record_at, entry.key)) for entry in entries]
+    return [record for record in found if record is not None]
 
 
 def stamp(incoming: Incoming) -> StoredEvent:
@@ -61,9 +57,10 @@ class JobsView:
         self.invalid_transitions = 0
         self._keep = keep
 
-    def load(self, entries: Iterable[Entry]) -> None:
+    async def load(self, records: KeyValueStore, entries: Iterable[Entry]) -> None:
         """Start from a bucket."""
-        self.records |= {record.job_id: record for record in restore(entries) if self._keep(record)}
+        restored = await restore(records, entries)
+        self.records |= {record.job_id: record for record in restored if self._keep(record)}
 
     def apply(self, incoming: Incoming) -> Change:
         """Apply one message; raises ``Poison`` if it is not an event."""

@@ -26,7 +26,6 @@ from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
 from muster_events import spans
 from muster_events.catalogue import (
-    JOBS_BUCKET,
     JOBS_STREAM,
     LEASES_BUCKET,
     NODES_STREAM,
@@ -38,7 +37,7 @@ from muster_events.catalogue import (
     reader_of,
 )
 from muster_events.codec import UnreadableEvent, job_message, read_node, read_pool_event
-from muster_events.history import ended_builds, successful_runs
+from muster_events.history import ended_builds, records_of, successful_runs
 from muster_events.queues import decode_queues
 from muster_events.recent import recent_events
 from muster_events.subjects import LIVE_RECORDS, UNSTORED, leader_subject
@@ -129,10 +128,10 @@ class Scaler:
         if entry := await _read_queues(queues, name):
             _apply_queues(loop, entry.value)
 
-        records = KeyValueStore(self._bus, JOBS_BUCKET)
+        records = records_of(self._bus)
 
-        def load(entries: list[Entry]) -> None:
-            pool.restore(restore(entries))
+        async def load(entries: list[Entry]) -> None:
+            pool.restore(await restore(records, entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
             loop.observe([stamp(incoming) for incoming in batch])

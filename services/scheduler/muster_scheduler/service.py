@@ -25,7 +25,6 @@ from muster_core.events import JobResized
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
 from muster_events.catalogue import (
-    JOBS_BUCKET,
     JOBS_STREAM,
     LEASES_BUCKET,
     NODES_STREAM,
@@ -37,7 +36,7 @@ from muster_events.catalogue import (
     reader_of,
 )
 from muster_events.codec import read_node
-from muster_events.history import ended_builds, successful_runs
+from muster_events.history import ended_builds, records_of, successful_runs
 from muster_events.queues import NO_QUEUES
 from muster_events.recent import recent_events
 from muster_events.subjects import LIVE_RECORDS, UNSTORED, leader_subject
@@ -93,10 +92,10 @@ class Scheduler:
         )
         await queues.acquire()
 
-        records = KeyValueStore(self._bus, JOBS_BUCKET)
+        records = records_of(self._bus)
 
-        def load(entries: list[Entry]) -> None:
-            state.restore(restore(entries))
+        async def load(entries: list[Entry]) -> None:
+            state.restore(await restore(records, entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
             await term.observe([stamp(incoming) for incoming in batch])

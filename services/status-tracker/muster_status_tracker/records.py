@@ -38,11 +38,11 @@ class RecordStore:
         self._revisions: dict[str, int] = {}
         self._live: set[str] = set()
 
-    def load(self, entries: list[Entry]) -> list[JobRecord]:
+    async def load(self, entries: list[Entry]) -> list[JobRecord]:
         """Load a partition: return its live records and remember their revisions."""
         self._revisions |= {job_id_in_key(entry.key): entry.revision for entry in entries}
         self._live |= {job_id_in_key(entry.key) for entry in entries}
-        return restore(entries)
+        return await restore(self._records, entries)
 
     async def ended(self, job_id: str) -> JobRecord | None:
         """Return the stored record of a settled job, or None."""

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection
 from contextlib import aclosing
+from functools import partial
 
 from muster_bus import (
     BrokerClock,
@@ -38,8 +39,8 @@ from muster_events.catalogue import (
     probes_of,
     reader_of,
 )
-from muster_events.codec import decode_record, encode_record, job_message
-from muster_events.history import any_record, ended_record, summary_in
+from muster_events.codec import decode_record_at, encode_record, job_message
+from muster_events.history import any_record, ended_record, records_of, summary_in
 from muster_events.subjects import (
     ENDED_RECORDS,
     LIVE_RECORDS,
@@ -115,7 +116,7 @@ class PartitionTracker:
         self._cache = cache
         self._retention = retention
         self._membership = membership
-        self._records = KeyValueStore(bus, JOBS_BUCKET, written_in_groups=True)
+        self._records = records_of(bus, written_in_groups=True)
         self._readers: dict[int, PartitionReader] = {}
         self._partitions = PartitionOwner(self._track, on_complete=lambda _: self._set_ready())
         self._mirror: KeyWatch | None = None
@@ -236,12 +237,7 @@ class PartitionTracker:
                 self._changed.clear()
                 others = len(self._partitions.owned) < PARTITIONS
                 if others and mirroring is None:
-                    self._mirror = KeyWatch(
-                        self._bus,
-                        stream=f"KV_{JOBS_BUCKET}",
-                        prefix=self._records.subject(""),
-                        filter_key=LIVE_RECORDS,
-                    )
+                    self._mirror = self._records.watch_keys(LIVE_RECORDS)
                     mirroring = tasks.create_task(self._mirror_records(self._mirror))
                 elif mirroring is not None and not others:
                     mirroring.cancel()
@@ -269,8 +265,8 @@ class PartitionTracker:
             partition=partition,
         )
 
-        def load(entries: list[Entry]) -> None:
-            handler.load(store.load(entries))
+        async def load(entries: list[Entry]) -> None:
+            handler.load(await store.load(entries))
 
         async def handle(batch: list[Incoming], live: bool) -> None:
             await handler.handle([stamp(incoming) for incoming in batch], live=live)
@@ -331,7 +327,7 @@ class PartitionTracker:
                 # One that is removed here was stored or marked as deleted among the ended jobs before.
                 if self.is_own(job_id):
                     continue
-                if (record := await mirror.read(change, decode_record)) is not None:
+                if (record := await mirror.read(change, partial(decode_record_at, change.key))) is not None:
                     self._cache.put(record)
 
     async def _follow_history(self) -> None:

@@ -363,6 +363,10 @@ async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
     await partition.publish(*numbers(4, 6))
 
     loaded: list[Entry] = []
+
+    async def load(entries: list[Entry]) -> None:
+        loaded.extend(entries)
+
     reader = Reader()
     reading = PartitionReader(
         partition.bus,
@@ -371,7 +375,7 @@ async def test_memory_is_rebuilt_from_records_and_the_events_behind_them(
         filters=[f"{partition.name}.a"],
         records=records,
         record_writers=[writer],
-        load=loaded.extend,
+        load=load,
         handle=reader.handle,
     )
     background.start(reading.run())

@@ -1,7 +1,7 @@
 """What cannot be read on the bus stops no reader, and what was damaged on its way is read again."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -22,6 +22,7 @@ from muster_bus import (
     WorkQueue,
     provision,
 )
+from muster_bus.key_value import HeaderWatch, KeyWatch
 from muster_testing.broker import Broker
 from muster_testing.conditions import Background, eventually
 from muster_testing.poison import RawPublisher
@@ -290,3 +291,57 @@ async def test_a_value_damaged_on_delivery_is_read_from_its_bucket(
             await eventually(lambda count=count: len(seen) >= count)
 
     assert seen == [b"good 1", b"good 2", None, b"good 3"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b".good", b".goo\xe4"), (b"Made-By: me", b"Made-By: m\xe5")], ids=["key", "header"]
+)
+@pytest.mark.parametrize("is_listed", [True, False])
+@pytest.mark.parametrize("of_headers", [True, False])
+async def test_a_key_or_header_damaged_on_delivery_is_read_from_its_bucket(
+    before: bytes,
+    after: bytes,
+    *,
+    is_listed: bool,
+    of_headers: bool,
+    shared_bus: Bus,
+    shared_broker: Broker,
+    fresh: str,
+    background: Background,
+) -> None:
+    await provision(shared_bus, buckets=[BucketSpec(name=fresh)])
+    store, keys = KeyValueStore(shared_bus, fresh), list[str]()
+
+    async def follow(watch: KeyWatch) -> None:
+        async for change in watch.changes():
+            keys.append(change.key)
+
+    async def follow_headers(watch: HeaderWatch) -> None:
+        async for batch in watch.changes():
+            keys.extend(f"{change.key} of {change.headers['Made-By']}" for change in batch)
+
+    def is_sound(key: str, headers: Mapping[str, str]) -> bool:
+        return key == "good" and headers["Made-By"] == "me"
+
+    async with damaging(shared_broker, before, after) as bus:
+        damaged = KeyValueStore(bus, fresh, is_sound=is_sound)
+        if is_listed:
+            await store.put("good", b"1", headers={"Made-By": "me"})
+        watch = damaged.watch_headers(">") if of_headers else damaged.watch_keys()
+        background.start(follow_headers(watch) if isinstance(watch, HeaderWatch) else follow(watch))
+        await watch.listed.wait()
+        if not is_listed:
+            await store.put("good", b"1", headers={"Made-By": "me"})
+        await eventually(lambda: bool(keys))
+
+    assert set(keys) == {"good of me" if of_headers else "good"}
+
+
+async def test_a_damaged_key_is_listed_as_it_was_written(
+    shared_bus: Bus, shared_broker: Broker, fresh: str
+) -> None:
+    await provision(shared_bus, buckets=[BucketSpec(name=fresh)])
+    await KeyValueStore(shared_bus, fresh).put("good", b"1")
+    async with damaging(shared_broker, b".good", b".goo\xe4") as bus:
+        damaged = KeyValueStore(bus, fresh, is_sound=lambda key, _: key == "good")
+        assert [entry.key for entry in await damaged.entries()] == ["good"]

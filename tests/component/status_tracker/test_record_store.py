@@ -47,7 +47,7 @@ async def test_a_job_deleted_by_another_instance_is_not_restored(records: KeyVal
     stale, owner = RecordStore(records), RecordStore(records)
     known = record()
     assert await stale.write(known)
-    owner.load(await records.entries())
+    await owner.load(await records.entries())
     assert await owner.write(later(known))
     await owner.remove(JOB_ID)
 
@@ -82,7 +82,7 @@ async def test_a_newer_record_of_another_instance_is_kept(records: KeyValueStore
     stale, owner = RecordStore(records), RecordStore(records)
     known = record()
     assert await stale.write(known)
-    owner.load(await records.entries())
+    await owner.load(await records.entries())
     newest = later(later(known))
     assert await owner.write(newest)
 
@@ -117,7 +117,7 @@ async def test_an_instance_that_was_paused_does_not_bring_an_ended_job_back(reco
     stale, unsaved, owner = RecordStore(records), RecordStore(records), RecordStore(records)
     known = record()
     assert await stale.write(known)
-    owner.load(await records.entries())
+    await owner.load(await records.entries())
     assert await owner.archive(settled(known))
 
     assert await stale.write(known)
@@ -135,7 +135,7 @@ async def test_a_move_to_the_ended_jobs_that_was_interrupted_is_finished_by_the_
     headers = EndedJobSummary.of(ended).headers()
     revision = await records.put(ended_record_key(JOB_ID), encode_record(ended), headers=headers)
 
-    second.load(await records.entries(LIVE_RECORDS))
+    await second.load(await records.entries(LIVE_RECORDS))
     assert await second.archive(ended) == revision
     assert await live(records) == []
 

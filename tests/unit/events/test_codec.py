@@ -186,7 +186,9 @@ def test_what_cannot_be_read_names_its_place_in_the_stream(data: bytes, says: st
 def test_an_event_with_a_damaged_field_name_is_unreadable_and_not_another_event() -> None:
     data = b'{"event":"ProgressReported","attempt":1,"generation":1,"at\xf4empt":2}'
     for decode in (
-        lambda: read_job_event(Incoming(subject=job_subject("j-1", "ProgressReported"), data=data)),
+        lambda: read_job_event(
+            Incoming(subject=job_subject("j-abcdefghijklmnop", "ProgressReported"), data=data)
+        ),
         lambda: read_pool_event(b'{"event":"NodeChanged","pool":"p","n\xefde":1}'),
         lambda: decode_record(b'{"job_id":"j-1","applied_sequence":1,"ph\xe1se":"Running"}'),
     ):

@@ -115,7 +115,33 @@ def test_jobs_are_spread_over_the_shards_evenly() -> None:
     assert min(counts.values()) > 0.75 * jobs / SHARDS
 
 
-@pytest.mark.parametrize("subject", ["", "muster.v1.job", "muster.v1.job.3.j-1", "muster.v1.leader.a.b.c"])
-def test_other_subjects_have_no_job(subject: str) -> None:
+@pytest.mark.parametrize(
+    "subject",
+    [
+        "",
+        "muster.v1.job",
+        "muster.v1.job.3.j-1",
+        "muster.v1.leader.a.b.c",
+        "muster.v1.job.12.j-abcdefghijkl\ufffdnop.JobPlaced",
+        "muster.v1.job.12.j-abcdefghijklenop.JobPlaced",
+        "muster.v1.job.4.j-abcdefghijklmnop.JobPlaced",
+    ],
+)
+def test_other_and_damaged_subjects_have_no_job(subject: str) -> None:
     with pytest.raises(BadToken):
         subjects.job_id_in(subject)
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        "",
+        "live.j-abcdefghijklmnop",
+        "live.12.j-abcdefghijkl\ufffdnop",
+        "ended.12.j-abcdefghijklenop",
+        "ended.4.j-abcdefghijklmnop",
+    ],
+)
+def test_other_and_damaged_keys_are_those_of_no_record(key: str) -> None:
+    with pytest.raises(BadToken):
+        subjects.job_id_in_key(key)

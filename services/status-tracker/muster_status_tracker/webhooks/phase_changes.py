@@ -10,13 +10,13 @@ import logging
 from collections import OrderedDict
 from typing import Protocol
 
-from muster_bus import Bus, KeyValueStore, StreamRange, read_range
+from muster_bus import Bus, StreamRange, read_range
 from muster_core.events import StoredEvent
 from muster_core.lifecycle import apply_event, begins_record
 from muster_core.models import JobRecord
-from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM
+from muster_events.catalogue import JOBS_STREAM
 from muster_events.codec import UnreadableEvent, read_job_event
-from muster_events.history import any_record
+from muster_events.history import any_record, records_of
 from muster_events.subjects import job_events_of
 from muster_service.logs import fields
 from muster_status_tracker.webhooks.cloud_events import PhaseChange
@@ -39,7 +39,7 @@ class StreamRecords:
 
     def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._records = KeyValueStore(bus, JOBS_BUCKET)
+        self._records = records_of(bus)
 
     async def record_before(self, job_id: str, sequence: int) -> JobRecord | None:
         """Return the record just before ``sequence``. If the stored record is newer, the changes that it includes are skipped."""
