@@ -14,7 +14,7 @@ from muster_core.lifecycle import ADOPTED, HeldJob, OrphanMark, adoption_of, is_
 from muster_core.models import JobRecord, Reason, ReplicaState
 from muster_events.history import Absence
 from muster_pod_launcher.ports import JobStore
-from muster_runtimes import Runtime
+from muster_runtimes import ReplicaId, Runtime
 from muster_service.logs import fields
 from muster_service.metrics import Metrics
 
@@ -56,7 +56,7 @@ class AdoptionReview:
         self._store = store
         self._clock = clock
         self._grace_us = grace_us
-        self._compared: set[str] = set()
+        self._compared: dict[str, set[ReplicaId]] = {}
         self._kept: set[str] = set()
         self._removing: set[str] = set()
         orphans = metrics.gauge("muster_orphans", "jobs that have replicas and no record")
@@ -73,17 +73,40 @@ class AdoptionReview:
             await self._runtime.mark_orphan(job_id, None)
             log.info("no orphan any more: it has a record", extra=fields(job_id=job_id))
         self._kept.discard(job_id)
-        if job_id in self._compared:
+        unaccounted = self._unaccounted(job_id)
+        if unaccounted is None:
             return None
         until = await self._adopt_if_behind(job_id)
         if until is None:
-            self._compared.add(job_id)
+            self._compared.setdefault(job_id, set()).update(unaccounted)
         return until
 
     def release(self, job_id: str) -> None:
         """Drop the state of a job that is removed, or whose partition another instance owns now."""
-        for known in (self._compared, self._kept, self._removing):
+        self._compared.pop(job_id, None)
+        for known in (self._kept, self._removing):
             known.discard(job_id)
+
+    def _unaccounted(self, job_id: str) -> list[ReplicaId] | None:
+        """Return the runs that the record does not know and that were not compared with it yet; None if there is nothing to compare.
+
+        The record is compared at the first sight of the job, and whenever the runtime has newer runs: another instance may have
+        started them while this one was paused, and this one must not stop them before it has read why they were started.
+        """
+        record = self._records[job_id]
+        observed = self._runtime.job_observations(job_id)
+        if record.terminal or not observed:
+            return None
+        restarts = {(one.attempt, one.role, one.index): one.restart for one in record.replicas}
+        compared = self._compared.get(job_id)
+        newer = [
+            run
+            for run in (one.replica for one in observed)
+            if run.attempt >= record.attempt
+            and run.restart > restarts.get((run.attempt, run.role, run.index), -1)
+            and run not in (compared or ())
+        ]
+        return newer if newer or compared is None else None
 
     async def _review_unrecorded(self, job_id: str) -> int | None:
         if not self._runtime.job_observations(job_id):
@@ -118,8 +141,6 @@ class AdoptionReview:
         return None
 
     async def _adopt_if_behind(self, job_id: str) -> int | None:
-        if self._records[job_id].terminal or not self._runtime.job_observations(job_id):
-            return None
         held = await self._runtime.held_job(job_id)
         if not self._is_behind(job_id, held):
             return None

@@ -6,6 +6,7 @@ import asyncio
 import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
+from functools import partial
 
 from muster_bus import (
     BrokerClock,
@@ -23,7 +24,6 @@ from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, pr
 from muster_core.events import JobAdopted, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
-    JOBS_BUCKET,
     JOBS_STREAM,
     LEASES_BUCKET,
     NODES_STREAM,
@@ -34,7 +34,7 @@ from muster_events.catalogue import (
     reader_of,
 )
 from muster_events.codec import job_message
-from muster_events.history import Absence, absence_of, ended_record
+from muster_events.history import Absence, absence_of, ended_record, records_of
 from muster_events.subjects import (
     ENDED_RECORDS,
     PARTITIONS,
@@ -154,7 +154,7 @@ class Launcher:
         self._runtime = runtime
         self._pool = pool
         self._progress_s = progress_s
-        self._records = KeyValueStore(bus, JOBS_BUCKET)
+        self._records = records_of(bus)
         self._observer = ReplicaSpanRecorder(ctx.telemetry)
         self._history = self._records.watch_headers(ENDED_RECORDS)
         self._archived: set[str] = set()
@@ -298,7 +298,7 @@ class Launcher:
             records=self._records,
             record_filters=partition_records(partition),
             record_writers=[partition_reader(STATUS_TRACKER, partition)],
-            load=self.view.load,
+            load=partial(self.view.load, self._records),
             handle=handle,
         )
 

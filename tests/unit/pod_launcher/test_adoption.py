@@ -214,3 +214,29 @@ async def test_a_record_that_accounts_for_its_replicas_is_reconciled(scene: Scen
 
     assert await scene.review(JOB) is None
     assert scene.adopted == []
+
+
+@pytest.mark.parametrize("first", [(), (run(attempt=1),)], ids=["none", "earlier"])
+async def test_events_are_read_before_runs_are_judged_that_another_instance_started(
+    scene: Scene, first: tuple[ReplicaRecord, ...]
+) -> None:
+    record = record_of(scene)
+    scene.records[JOB] = record
+    scene.runs(*first)
+    assert await scene.review(JOB) is None
+
+    # This instance was paused: it does not know why there is another attempt.
+    scene.runs(*first, run(attempt=2))
+    scene.read_next = {JOB: msgspec.structs.replace(record, attempt=2)}
+    assert await scene.review(JOB) is None
+
+    assert scene.records[JOB].attempt == 2
+    assert scene.adopted == []
+
+
+async def test_a_job_is_compared_once(scene: Scene) -> None:
+    scene.records[JOB] = record_of(scene)
+    for _ in range(3):
+        assert await scene.review(JOB) is None
+
+    assert scene.runtime.held_job.await_count == 1
