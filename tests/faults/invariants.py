@@ -269,7 +269,7 @@ def _overcommitted(evidence: Evidence) -> Iterator[str]:
     changes = sorted(
         (at, amount, run.node)
         for run in evidence.runs
-        for at, amount in ((run.started, cpu.get(run.job_id, 0)), (run.ended, -cpu.get(run.job_id, 0)))
+        for at, amount in ((run.started, cpu.get(run.job_id, 0)), (run.surely_until, -cpu.get(run.job_id, 0)))
         if at is not None
     )
     used: defaultdict[str, int] = defaultdict(int)

@@ -30,7 +30,10 @@ class Entry(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Run(msgspec.Struct, frozen=True, kw_only=True):
-    """One process of a replica. `ended` is None while it runs; `exit_code` is None if it was killed."""
+    """One process of a replica. `ended` is None while it runs; `exit_code` is None if it was killed.
+
+    A process that was killed ended at some time between `alive_at`, when it was last seen, and `ended`.
+    """
 
     job_id: str
     role: str
@@ -40,8 +43,16 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     node: str = ""
     pid: int = 0
     started: float
+    alive_at: float | None = None
     ended: float | None = None
     exit_code: int | None = None
+
+    @property
+    def surely_until(self) -> float | None:
+        """Until when it ran for certain; None if it has not ended."""
+        if self.ended is None or self.exit_code is not None:
+            return self.ended
+        return self.started if self.alive_at is None else self.alive_at
 
     @property
     def name(self) -> str:
@@ -54,8 +65,9 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         return self.exit_code == 0
 
     def runs_at(self, at: float) -> bool:
-        """Return whether it runs at this time."""
-        return self.started <= at and (self.ended is None or at < self.ended)
+        """Return whether it runs at this time for certain."""
+        until = self.surely_until
+        return self.started <= at and (until is None or at < until)
 
 
 class Ledger:
@@ -68,6 +80,7 @@ class Ledger:
     def __init__(self, file: Path) -> None:
         self._file = file
         self._gone: dict[int, float] = {}
+        self._alive: dict[int, float] = {}
         file.touch()
 
     @property
@@ -94,8 +107,10 @@ class Ledger:
     def observe(self) -> None:
         """Note which processes of unfinished runs have disappeared."""
         for run in self.runs():
-            if run.ended is None and not _is_alive(run.pid, self._file):
-                self._gone[run.pid] = time.monotonic()
+            if run.ended is not None:
+                continue
+            now = time.monotonic()
+            (self._alive if _is_alive(run.pid, self._file) else self._gone)[run.pid] = now
 
     def _run(self, start: Entry, end: Entry | None) -> Run:
         return Run(
@@ -107,6 +122,7 @@ class Ledger:
             node=start.node,
             pid=start.pid,
             started=start.at,
+            alive_at=self._alive.get(start.pid),
             ended=end.at if end else self._gone.get(start.pid),
             exit_code=end.exit_code if end else None,
         )

@@ -46,6 +46,7 @@ def run(
         node=node,
         pid=100 + index,
         started=started,
+        alive_at=ended,
         ended=ended,
         exit_code=code,
     )
@@ -167,6 +168,17 @@ def test_a_replica_that_begins_when_another_ends_overcommits_nothing() -> None:
     after = msgspec.structs.replace(run(0, 30.1, 31.0), job_id="j-wide")
     states = {**SOUND.states, "j-wide": JobState(phase="SUCCEEDED")}
     assert found_in(acknowledged=(GANG, wide), runs=(*WHOLE, after), states=states) == []
+
+
+def test_a_killed_replica_counts_until_it_was_last_seen() -> None:
+    wide = msgspec.structs.replace(GANG, job_id="j-wide", roles={"worker": (1, 1)}, cpu=2000)
+    killed = msgspec.structs.replace(run(0, 1.0, 9.5, code=None), job_id="j-wide", alive_at=9.0)
+    states = {**SOUND.states, "j-wide": JobState(phase="CANCELLED")}
+    wide = msgspec.structs.replace(wide, outcome="CANCELLED")
+    for alive_at, found in ((9.0, []), (9.4, [Invariant.CAPACITY])):
+        seen = msgspec.structs.replace(killed, alive_at=alive_at)
+        later = [msgspec.structs.replace(one, started=9.2) for one in WHOLE]
+        assert found_in(acknowledged=(GANG, wide), runs=(seen, *later), states=states) == found
 
 
 @pytest.mark.parametrize(
