@@ -208,7 +208,7 @@ async def _message(bus: Bus, stream: str, request: dict[str, object]) -> Incomin
     except BusNotFound as error:
         if error.err_code == _NO_MESSAGE:
             return None
-        raise
+        raise BusUnavailable(f"unreadable answer about {stream}: {error.description}") from error
     return Incoming(
         subject=stored.subject,
         data=stored.data,

@@ -158,7 +158,9 @@ def parse_ack(data: bytes) -> PubAck:
 
 
 def raise_refusal(error: PubAckError) -> None:
-    """Raise the exception for a broker's ``error``."""
+    """Raise the exception for a broker's ``error``; ``BusUnavailable`` for one without a code, which was damaged on its way."""
+    if not error.err_code:
+        raise BusUnavailable(f"unreadable refusal: {error.description}")
     kind: type[BusRejected] = BusRejected
     if error.err_code == WRONG_LAST_SEQUENCE:
         kind = WrongSequence

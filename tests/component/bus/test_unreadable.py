@@ -13,6 +13,7 @@ from muster_bus import (
     Bus,
     BusMetrics,
     BusSettings,
+    BusUnavailable,
     DeadLetter,
     DeadLetters,
     Incoming,
@@ -345,3 +346,15 @@ async def test_a_damaged_key_is_listed_as_it_was_written(
     async with damaging(shared_broker, b".good", b".goo\xe4") as bus:
         damaged = KeyValueStore(bus, fresh, is_sound=lambda key, _: key == "good")
         assert [entry.key for entry in await damaged.entries()] == ["good"]
+
+
+@pytest.mark.parametrize(
+    ("before", "after"), [(b'"err_code"', b'"esr_code"'), (b"10037", b"10036")], ids=["name", "number"]
+)
+async def test_a_refusal_that_is_damaged_on_its_way_says_nothing(
+    partition: TemporaryStream, shared_broker: Broker, before: bytes, after: bytes
+) -> None:
+    async with damaging(shared_broker, before, after) as bus:
+        with pytest.raises(BusUnavailable, match="unreadable"):
+            await bus.last(partition.name, f"{partition.name}.none")
+        assert await bus.last(partition.name, f"{partition.name}.none") is None
