@@ -260,8 +260,9 @@ class ObservedSystem:
         return found
 
     async def leases(self) -> set[str]:
-        """Return the keys of the bucket of leases."""
-        return {entry.key for entry in await KeyValueStore(self.bus, LEASES_BUCKET).entries()}
+        """Return the keys of the leases of instances: those of leaders are there whenever an instance leads."""
+        keys = {entry.key for entry in await KeyValueStore(self.bus, LEASES_BUCKET).entries()}
+        return {key for key in keys if not key.endswith(f".{POOL}")}
 
     async def consumers(self, *, idle: bool) -> dict[str, int]:
         """Return the number of consumers of each stream.
