@@ -21,7 +21,7 @@ ROUNDS = 3
 OPERATION_BYTES = 96
 """What gRPC allocates for a read, and does not free if the task that reads is cancelled."""
 MESSAGE_BYTES = 60_000
-"""Fits into the flow-control window: the message arrives even if nobody reads it."""
+"""Fits into the flow-control window: the message arrives although no task reads it."""
 
 
 class Allocations(ctypes.Structure):
