@@ -367,7 +367,6 @@ class KeyValueStore:
         self._groups = GroupCommit(bus) if written_in_groups else None
         self._stream = f"KV_{bucket}"
         self._prefix = f"$KV.{bucket}."
-        self._is_sound = is_sound
         self._deliveries = _Deliveries(bus, self._stream, self._prefix, is_sound)
 
     def subject(self, filter: str) -> str:  # noqa: A002 - the broker's own word
@@ -458,7 +457,7 @@ class KeyValueStore:
             stream=self._stream,
             prefix=self._prefix,
             filter_key=filter,
-            is_sound=self._is_sound,
+            is_sound=self._deliveries.is_sound,
         )
 
     async def headers(self, filter: str) -> AsyncGenerator[list[KeyHeaders], None]:  # noqa: A002
@@ -477,7 +476,7 @@ class KeyValueStore:
             stream=self._stream,
             prefix=self._prefix,
             filter_key=filter,
-            is_sound=self._is_sound,
+            is_sound=self._deliveries.is_sound,
         )
 
     def _entry(self, message: Incoming) -> Entry:
