@@ -47,10 +47,14 @@ class JobWorkQueue:
         """Stop the work on the jobs that ``selects`` returns True for, and wait for its end."""
         for job_id in [job_id for job_id in self._timers if selects(job_id)]:
             self._timers.pop(job_id).cancel()
-        tasks = [task for job_id, task in self._running.items() if selects(job_id)]
-        for task in tasks:
+        tasks = {job_id: task for job_id, task in self._running.items() if selects(job_id)}
+        for task in tasks.values():
             task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await asyncio.gather(*tasks.values(), return_exceptions=True)
+        for job_id, task in tasks.items():
+            # A task that is cancelled before its first step does not reach its own clean-up.
+            if self._running.get(job_id) is task:
+                del self._running[job_id]
 
     def _due(self, job_id: str) -> None:
         self._timers.pop(job_id, None)

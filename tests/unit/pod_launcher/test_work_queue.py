@@ -41,3 +41,19 @@ async def test_stopped_jobs_can_be_added_again() -> None:
         async with asyncio.timeout(5):
             assert await calls.get() == "job"
         await work_queue.stop(lambda _: True)
+
+
+async def test_jobs_that_are_stopped_before_their_work_begins_can_be_added_again() -> None:
+    calls: asyncio.Queue[str] = asyncio.Queue()
+
+    async def process(job_id: str) -> None:
+        calls.put_nowait(job_id)
+
+    work_queue = JobWorkQueue(process)
+    work_queue.add("job")
+    await work_queue.stop(lambda _: True)
+    assert calls.empty()
+    work_queue.add("job")
+    async with asyncio.timeout(5):
+        assert await calls.get() == "job"
+    await work_queue.close()
