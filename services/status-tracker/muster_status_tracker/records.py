@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import bisect
 from collections import deque
-from collections.abc import Generator, Iterator, Mapping
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import islice
 
@@ -238,6 +238,12 @@ class RecordCache:
         namespace = remove(job_id, revision) if revision else None
         if live is not None or namespace is not None:
             self._signal(job_id, deleted_in=namespace_of(live) if live is not None else namespace)
+
+    def drop_missing(self, present: Collection[str], selects: Callable[[str], bool]) -> None:
+        """Drop the live records that ``selects`` returns True for and that are not ``present``: the jobs were deleted."""
+        for job_id in self.job_ids():
+            if job_id not in present and selects(job_id):
+                self.drop(job_id)
 
     def _remove_live(self, job_id: str) -> JobRecord | None:
         record = self._records.pop(job_id, None)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Collection
 from contextlib import aclosing
-from functools import partial
 
 from muster_bus import (
     BrokerClock,
@@ -15,7 +13,6 @@ from muster_bus import (
     Entry,
     Incoming,
     KeyValueStore,
-    KeyWatch,
     Membership,
     PartitionOwner,
     PartitionReader,
@@ -39,7 +36,7 @@ from muster_events.catalogue import (
     probes_of,
     reader_of,
 )
-from muster_events.codec import decode_record_at, encode_record, job_message
+from muster_events.codec import encode_record, job_message
 from muster_events.history import any_record, ended_record, records_of, summary_in
 from muster_events.subjects import (
     ENDED_RECORDS,
@@ -59,6 +56,7 @@ from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
 from muster_status_tracker.ended_jobs import EndedJobs
 from muster_status_tracker.handlers import PartitionHandler
+from muster_status_tracker.mirror import RecordMirror
 from muster_status_tracker.observers import JobSpanRecorder, TransitionMetrics, register_phase_gauge
 from muster_status_tracker.queries import RecordServicer
 from muster_status_tracker.queues import QueueReader
@@ -119,24 +117,26 @@ class PartitionTracker:
         self._records = records_of(bus, written_in_groups=True)
         self._readers: dict[int, PartitionReader] = {}
         self._partitions = PartitionOwner(self._track, on_complete=lambda _: self._set_ready())
-        self._mirror: KeyWatch | None = None
         self._history = self._records.watch_headers(ENDED_RECORDS)
+        self._mirror = RecordMirror(
+            watch=lambda: self._records.watch_keys(LIVE_RECORDS),
+            catch_up=self._history.catch_up,
+            cache=cache,
+            on_listed=self._set_ready,
+        )
         self._invalid = ctx.metrics.counter(
             "muster_invalid_transitions", "events that are invalid in the job's phase"
         )
-        self._changed = asyncio.Event()
 
     def is_complete(self) -> bool:
         """Return whether the records are those of now: every owned partition is read, the others are mirrored, and no other
         instance can have taken a partition unnoticed.
         """
-        others = len(self._partitions.owned) < PARTITIONS
-        is_mirrored = self._mirror is not None and self._mirror.listed.is_set()
         return (
             self._membership.is_current
             and self._partitions.is_complete
             and self._history.listed.is_set()
-            and (is_mirrored or not others)
+            and self._mirror.is_listed
         )
 
     def is_own(self, job_id: str) -> bool:
@@ -221,27 +221,17 @@ class PartitionTracker:
     def own(self, partitions: frozenset[int]) -> None:
         """Set the owned partitions."""
         self._partitions.own(partitions)
+        self._mirror.own(partitions)
         self._set_ready()
-        self._changed.set()
 
     async def run(self) -> None:
         """Read each owned partition, and mirror the records of the others, until cancelled."""
-        mirroring: asyncio.Task[None] | None = None
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._partitions.run())
             tasks.create_task(self._follow_history())
             tasks.create_task(self._await_history())
             tasks.create_task(self._refresh_readiness())
-            while True:
-                await self._changed.wait()
-                self._changed.clear()
-                others = len(self._partitions.owned) < PARTITIONS
-                if others and mirroring is None:
-                    self._mirror = self._records.watch_keys(LIVE_RECORDS)
-                    mirroring = tasks.create_task(self._mirror_records(self._mirror))
-                elif mirroring is not None and not others:
-                    mirroring.cancel()
-                    mirroring = self._mirror = None
+            tasks.create_task(self._mirror.run())
 
     def _set_ready(self) -> None:
         self._ctx.set_ready("records", self.is_complete())
@@ -297,7 +287,7 @@ class PartitionTracker:
                 tasks.create_task(reader.run())
                 await reader.caught_up.wait()
                 await self._history.catch_up()
-                self._drop_missing(handler.job_ids(), lambda job_id: partition_of(job_id) == partition)
+                self._cache.drop_missing(handler.job_ids(), lambda job_id: partition_of(job_id) == partition)
                 complete.set()
                 await self._watch_deadlines(handler)
         finally:
@@ -315,20 +305,6 @@ class PartitionTracker:
                 # The jobs stay due, and are decided about when the broker is available or has space.
                 log.warning("deadlines cannot be handled yet: %s", error)
             await handler.deadlines.wait(now, at_most_s=_MAX_SLEEP_S)
-
-    async def _mirror_records(self, mirror: KeyWatch) -> None:
-        async with asyncio.TaskGroup() as tasks:
-            listed: set[str] = set()
-            tasks.create_task(self._complete_mirror(mirror, listed))
-            async for change in mirror.changes():
-                job_id = job_id_in_key(change.key)
-                if not mirror.listed.is_set():
-                    listed.add(job_id)
-                # One that is removed here was stored or marked as deleted among the ended jobs before.
-                if self.is_own(job_id):
-                    continue
-                if (record := await mirror.read(change, partial(decode_record_at, change.key))) is not None:
-                    self._cache.put(record)
 
     async def _follow_history(self) -> None:
         """Keep the index of ended jobs, also of those that other instances write."""
@@ -349,18 +325,6 @@ class PartitionTracker:
     async def _await_history(self) -> None:
         await self._history.listed.wait()
         self._set_ready()
-
-    async def _complete_mirror(self, mirror: KeyWatch, listed: Collection[str]) -> None:
-        await mirror.listed.wait()
-        await self._history.catch_up()
-        self._drop_missing(listed, lambda job_id: not self.is_own(job_id))
-        self._set_ready()
-
-    def _drop_missing(self, present: Collection[str], selects: Callable[[str], bool]) -> None:
-        """Drop the selected records that were deleted while this instance did not follow them."""
-        for job_id in self._cache.job_ids():
-            if job_id not in present and selects(job_id):
-                self._cache.drop(job_id)
 
 
 async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
