@@ -88,6 +88,8 @@ class Ledger:
         self.running: dict[ReplicaId, Start] = {}
         self.started: dict[ReplicaId, Start] = {}
         self.ended: dict[ReplicaId, End] = {}
+        self.removed: set[ReplicaId] = set()
+        """Runs that a resize has removed: they may have succeeded before they were stopped, and their indexes are free again."""
         self._nodes = nodes
         self._report = report
 
@@ -108,7 +110,7 @@ class Ledger:
                 replica.index,
                 replica.attempt,
             )
-            if same and end.exit_code == 0:
+            if same and end.exit_code == 0 and other not in self.removed:
                 self._report(
                     "double run", f"{name} runs again in attempt {replica.attempt}, in which it succeeded"
                 )

@@ -14,13 +14,14 @@ from virtual_system import Instance, VirtualSystem
 from workload import PlannedJob
 
 from muster_bus.messages import Incoming
-from muster_core.events import JobEvicted, ReplicasChanged
+from muster_core.events import JobEvicted, JobResized, ReplicasChanged
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Phase, ReplicaState
 from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, STATUS_TRACKER
 from muster_events.codec import UnreadableEvent, read_job_event
 from muster_rpc.convert import phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
+from muster_runtimes import ReplicaId
 
 STALE_S = 2.0
 """How old a status may be: 1 s for the record, and 1 s for an instance that mirrors the records of another."""
@@ -92,7 +93,10 @@ class Truth:
             event = read_job_event(incoming)
         except UnreadableEvent:
             return
-        record = apply_event(self.records.get(event.job_id), event).record
+        before = self.records.get(event.job_id)
+        if before is not None and isinstance(event.event, JobResized):
+            self._note_removed(before, event.event)
+        record = apply_event(before, event).record
         if record is None:
             return
         self.records[event.job_id] = record
@@ -106,6 +110,20 @@ class Truth:
         evicted = isinstance(event.event, JobEvicted) and event.event.reason.code not in _CAPACITY_REASONS
         if isinstance(event.event, JobEvicted) and evicted and not self.disturbs_replicas:
             self._report("needless eviction", f"{event.job_id}: {event.event.reason.message}")
+
+    def _note_removed(self, record: JobRecord, event: JobResized) -> None:
+        keys = {(ref.role, ref.index) for ref in event.removed}
+        self._system.machine.ledger.removed.update(
+            ReplicaId(
+                job_id=record.job_id,
+                attempt=replica.attempt,
+                role=replica.role,
+                index=replica.index,
+                restart=replica.restart,
+            )
+            for replica in record.replicas
+            if replica.attempt == event.attempt and replica.key in keys
+        )
 
 
 class PartialGangs:
