@@ -22,7 +22,8 @@ _BEFORE_S = 1.5
 _AFTER_S = 1.5
 _MOMENT_S = 20.0
 _END_S = 90.0
-_SETTLE_S = 45.0
+_SETTLE_S = 150.0
+"""The broker's runtime returns memory after its periodic collection, every two minutes."""
 _PARTIAL_S = 10.0
 _LOG_TAIL = 200
 
