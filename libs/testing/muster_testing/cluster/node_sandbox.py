@@ -84,9 +84,24 @@ def _bridge(name: str, address: str) -> Generator[None]:
     try:
         subprocess.run(["ip", "address", "add", address, "dev", name], check=True)
         subprocess.run(["ip", "link", "set", name, "up"], check=True)
-        yield
+        with _forwarding(name):
+            yield
     finally:
         subprocess.run(["ip", "link", "delete", name], check=False)
+
+
+@contextmanager
+def _forwarding(bridge: str) -> Generator[None]:
+    """Let pods connect to each other on a machine with a Docker engine, which sets the policy of forwarding to DROP."""
+    if shutil.which("iptables") is None:
+        yield
+        return
+    rule = ["FORWARD", "--in-interface", bridge, "--out-interface", bridge, "--jump", "ACCEPT"]
+    subprocess.run(["iptables", "--wait", "--insert", *rule], check=True)
+    try:
+        yield
+    finally:
+        subprocess.run(["iptables", "--wait", "--delete", *rule], check=False)
 
 
 @contextmanager
