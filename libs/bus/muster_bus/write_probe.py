@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from secrets import token_hex
 
 from muster_bus.connection import Bus
-from muster_bus.errors import BusError, BusMissing, BusUnavailable
+from muster_bus.errors import BusError, BusMissing, BusUnavailable, StreamFull
 from muster_bus.messages import TTL, Incoming, Outgoing
 
 log = logging.getLogger(__name__)
@@ -109,6 +109,9 @@ class WriteProbe:
         if not self.bus.connected:
             return "there is no connection to the broker"
         reasons = "; ".join(f"stream {name}: {error}" for name, error in failed.items())
+        if any(isinstance(error, StreamFull) for error in failed.values()):
+            # The broker answers; a restart would change nothing.
+            return reasons
         try:
             await asyncio.gather(*(self.bus.last_sequence(name) for name in failed))
         except BusMissing:

@@ -5,11 +5,12 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from muster_bus import Bus, BusSettings, Outgoing, StreamSpec, provision
 from muster_bus.disk import shortage
-from muster_bus.errors import BusUnavailable
+from muster_bus.errors import BusUnavailable, StreamFull
 from muster_bus.write_probe import WriteProbe
 from muster_testing.broker import Broker
 from muster_testing.conditions import Background, eventually
@@ -150,3 +151,18 @@ async def test_a_lost_connection_is_noticed_at_once(broker: Broker) -> None:
         await eventually(lambda: probe.problem == "there is no connection to the broker", timeout_s=4)
         await broker.restart()
         await eventually(lambda: probe.problem is None)
+
+
+async def test_a_stream_at_its_limit_is_reported_as_full_and_not_as_one_that_a_restart_would_mend(
+    broker: Broker,
+) -> None:
+    async with probing(broker, "a") as (probe,):
+        await eventually(lambda: probe.problem is None)
+        await provision(probe.bus, [msgspec.structs.replace(STREAM, max_bytes=1 << 16)])
+        for size in (1 << 10, 0):
+            with pytest.raises(StreamFull):
+                for _ in range(200):
+                    await probe.bus.publish(Outgoing(subject="events.one", data=bytes(size), msg_id=""))
+        await eventually(lambda: "maximum bytes" in str(probe.problem))
+        assert "stream EVENTS" in str(probe.problem)
+        assert not probe.unstored
