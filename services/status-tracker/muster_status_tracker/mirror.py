@@ -108,7 +108,7 @@ class RecordMirror:
                     self._cache.put(record)
 
     async def _complete(self, watch: LiveRecords, present: set[str], is_complete: asyncio.Event) -> None:
-        """Drop what was deleted while nobody followed; ``present`` has what was listed, and what has been written since."""
+        """Drop jobs that were deleted before the watch began; ``present`` has those that were listed, and those written since."""
         await watch.listed.wait()
         await self._catch_up()
         self._cache.drop_missing(present, lambda job_id: not self._is_own(job_id))
