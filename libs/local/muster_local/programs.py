@@ -33,6 +33,9 @@ this machine's user."""
 _NICENESS_KUBERNETES = 10
 """The niceness on Kubernetes: the other services yield to pod-launcher, or the API server idles while jobs wait."""
 
+_ALLOCATOR = {"MALLOC_ARENA_MAX": "1"}
+"""With an arena of glibc for each thread, freed memory of a service stays spread over them: it grows for hours."""
+
 
 class Spans(msgspec.Struct, frozen=True, kw_only=True):
     """The destination of spans: the trace sink of this system, another receiver, or none.
@@ -202,7 +205,7 @@ class SystemPrograms:
         return Program(
             name=name,
             argv=self._command(module),
-            env={**options.environ, **common, **env},
+            env={**_ALLOCATOR, **options.environ, **common, **env},
             cwd=str(options.workdir),
             grace_s=_GRACE_S,
             fatal_exit=_BAD_SETTINGS,

@@ -77,6 +77,14 @@ def test_without_a_receiver_no_spans_are_sent() -> None:
     assert "MUSTER_OTLP_ENDPOINT" not in system(spans=Spans(sink=False)).service("scheduler").env
 
 
+def test_an_allocator_setting_of_the_user_is_kept() -> None:
+    assert system().service("scheduler").env["MALLOC_ARENA_MAX"] == "1"
+    chosen = LocalOptions(environ={"MALLOC_ARENA_MAX": "4"})
+    ports = {name: 1000 + number for number, name in enumerate(chosen.port_names)}
+    programs = SystemPrograms(chosen, DataDirectory(Path("/data")), ports)
+    assert programs.service("scheduler").env["MALLOC_ARENA_MAX"] == "4"
+
+
 def niceness_of(programs: SystemPrograms) -> dict[str, int]:
     return {program.name: program.niceness for program in (*map(programs.service, SERVICES), programs.sink())}
 
