@@ -641,6 +641,11 @@ class History(FaultKind, frozen=True, kw_only=True):
     count: int = 50_000
 
     @property
+    def equipment(self) -> Equipment:
+        """See the base."""
+        return Equipment(environ={"MUSTER_RETAINED_JOBS": "0"})
+
+    @property
     def keeps_history(self) -> bool:
         """See the base."""
         return True

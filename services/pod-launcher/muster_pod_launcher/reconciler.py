@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -264,10 +264,21 @@ class JobReconciler:
             )
         ]
         self._runtime.confirm_recorded(job_id, free)
+        self._drop_replaced(job_id, known)
         leaves_nothing = record.job is not None and record.job.run.clean_pod_policy is CleanPodPolicy.ALL
         if leaves_nothing and record.settled and job_id not in self._cleaned:
             await self._runtime.remove_replicas(job_id)
             self._cleaned.add(job_id)
+
+    def _drop_replaced(self, job_id: str, recorded: Container[Run]) -> None:
+        """Drop what is known of runs that neither the record nor the runtime has any more: a job may replace thousands."""
+        observed = {run_of(seen.replica) for seen in self._runtime.job_observations(job_id)}
+        if reported := self._reported.get(job_id):
+            reported -= {key for key in reported if key[:4] not in recorded and key[:4] not in observed}
+        if stopping := self._stopping.get(job_id):
+            stopping -= {
+                run for run in stopping if run_of(run) not in recorded and run_of(run) not in observed
+            }
 
     def _is_finished(self, job_id: str, record: JobRecord | None) -> bool:
         if any(o.state not in ENDED_STATES for o in self._runtime.job_observations(job_id)):
