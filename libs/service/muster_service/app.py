@@ -56,6 +56,7 @@ _FLUSH_S = 2.0
 _SHARE_OF_CALLS = 0.6
 _STARTING = "start"
 _COLLECT_AFTER = (20_000, 50, 20)
+COLLECT_EVERY_S = 60.0
 
 
 class Context:
@@ -193,6 +194,7 @@ async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry)
     _count_tasks(ctx.metrics)
     ctx.set_ready(_STARTING, False)
     ctx.add_part("resources", ResourceCheck(ctx.set_resource).run)
+    ctx.add_part("garbage", _collect_garbage)
     ctx.on_drain(_mark_draining(ctx))
     ctx.on_close(pages.stop)
     try:
@@ -292,6 +294,13 @@ def _freeze_objects() -> None:
     """Exclude the service's own objects from garbage collection: a full collection over all of them would delay every call."""
     gc.freeze()
     gc.set_threshold(*_COLLECT_AFTER)
+
+
+async def _collect_garbage() -> None:
+    """Collect garbage every minute: a service with few calls does not reach the thresholds for hours, while cycles pile up."""
+    while True:
+        await asyncio.sleep(COLLECT_EVERY_S)
+        gc.collect()
 
 
 def _stop_on_signals(app: PartSupervisor) -> None:

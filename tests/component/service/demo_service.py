@@ -1,19 +1,29 @@
 """A service to be run as a process by the tests; MUSTER_DEMO_MODE says how it misbehaves."""
 
 import asyncio
+import weakref
 from typing import Literal
 
 import grpc
 from grpc import aio
 
+from muster_service import app
 from muster_service.app import Context, run_app
 from muster_service.settings import ServiceSettings
 
 
 class DemoSettings(ServiceSettings, frozen=True, kw_only=True):
-    mode: Literal["plain", "late", "crash", "crash-in-build", "hang-in-build", "hang-in-drain", "return"] = (
-        "plain"
-    )
+    mode: Literal[
+        "plain", "late", "crash", "crash-in-build", "hang-in-build", "hang-in-drain", "return", "cycle"
+    ] = "plain"
+
+
+class Cycle:
+    """Garbage that only a collection frees."""
+
+    def __init__(self, ctx: Context) -> None:
+        self.own = self
+        weakref.finalize(self, ctx.log.info, "collected")
 
 
 class Slow:
@@ -41,6 +51,8 @@ async def build(settings: DemoSettings, ctx: Context) -> None:
             ctx.log.info("not yet")
             await asyncio.sleep(0.3)
         ctx.set_ready("worker", True)
+        if settings.mode == "cycle":
+            Cycle(ctx)
         if settings.mode != "return":
             try:
                 await asyncio.Event().wait()
@@ -69,4 +81,5 @@ async def build(settings: DemoSettings, ctx: Context) -> None:
 
 
 if __name__ == "__main__":
+    app.COLLECT_EVERY_S = 0.1
     run_app(build, settings=DemoSettings, service="demo")

@@ -228,7 +228,7 @@ async def test_bad_settings_are_refused_with_code_2_before_anything_else(start: 
         "demo: 2 settings cannot be used:\n"
         "  MUSTER_DRAIN_SECONDS='soon': must be a duration such as 500ms, 30s or 5m\n"
         "  MUSTER_DEMO_MODE='wild': must be one of plain, late, crash, crash-in-build, hang-in-build, "
-        "hang-in-drain, return\n",
+        "hang-in-drain, return, cycle\n",
     )
 
 
@@ -279,3 +279,10 @@ async def test_a_process_without_free_descriptors_is_not_ready_and_says_so(start
     assert "descriptors" in await page_with(503)
     resource.prlimit(pid, resource.RLIMIT_NOFILE, before)
     assert await page_with(200) == "ready\n"
+
+
+async def test_garbage_is_collected_although_nothing_happens(start: Start) -> None:
+    process = await start(DEMO_MODE="cycle")
+    await process.says("collected")
+    process.signal(signal.SIGTERM)
+    assert (await process.ends())[0] == 0
