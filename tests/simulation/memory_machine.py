@@ -373,15 +373,6 @@ class _Starter:
             if (observation := self._watcher.refresh(replica)) is not None:
                 return observation
 
-    async def finish(self, replica: ReplicaId, stage: Stage, reason: str) -> Observation:
-        folder = self._directory.replica(replica)
-        folder.mkdir()
-        now = round(self._machine.loop.time() * 1_000_000)
-        _finish_unstarted(folder, ShimState(state=stage, at=now, reason=reason))
-        observation = self._watcher.refresh(replica)
-        assert observation is not None
-        return observation
-
     def close(self) -> None:
         return
 

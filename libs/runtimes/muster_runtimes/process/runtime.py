@@ -29,7 +29,6 @@ from muster_runtimes.process.replica_spec import (
     remote_shell,
     write_config,
 )
-from muster_runtimes.process.retention import may_be_deleted, superseded
 from muster_runtimes.process.shim import CANNOT_RUN
 from muster_runtimes.process.state_files import (
     LOCK,
@@ -38,7 +37,6 @@ from muster_runtimes.process.state_files import (
     ShimState,
     Stage,
     StateDirectory,
-    discard_run,
     empty_trash,
     finish_unstarted,
     held_build,
@@ -238,11 +236,6 @@ class ProcessRuntime:
         seen = self._watcher.refresh(launch.replica)
         if seen is not None:
             return seen
-        if may_be_deleted(launch.replica, self._watcher.job_observations(launch.replica.job_id)):
-            # An instance that was paused must not start it again.
-            return await self._starter.finish(
-                launch.replica, Stage.REMOVED, "later runs of this replica exist"
-            )
         spec = await asyncio.to_thread(self._specify, launch) if launch.build else self._specify(launch)
         if isinstance(spec, LaunchRejection):
             stage = Stage.REJECTED if spec.exit_code is None else Stage.EXITED
@@ -273,14 +266,7 @@ class ProcessRuntime:
         return await asyncio.to_thread(self._progress.read, runs)
 
     def confirm_recorded(self, job_id: str, replicas: Collection[ReplicaId]) -> None:
-        """Delete old runs that were replaced several times since; the others stay on disk until the job is forgotten.
-
-        An elastic job may replace its replicas thousands of times.
-        """
-        for replica in superseded(self._watcher.job_observations(job_id), now=self._clock()):
-            if replica in replicas:
-                discard_run(self._directory, replica)
-                self._watcher.drop_run(replica)
+        """Do nothing: the end stays on disk until the job is forgotten."""
 
     async def remove_replicas(self, job_id: str) -> None:
         """Do nothing: ended replicas have left only their logs."""
@@ -322,7 +308,6 @@ class ProcessRuntime:
 
     async def _rescan(self) -> None:
         await self._watcher.rescan()
-        await asyncio.to_thread(empty_trash, self._directory)
         async with self._marking:
             changed = self._held.replace_marks(await asyncio.to_thread(self._held.find_marks))
         for job_id in changed:

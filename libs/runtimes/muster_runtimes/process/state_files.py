@@ -422,15 +422,6 @@ def _held_builds(directory: StateDirectory) -> Iterator[str]:
             yield (directory.job(job_id) / _LINK).readlink().name
 
 
-def discard_run(directory: StateDirectory, replica: ReplicaId) -> None:
-    """Move a run that has ended to the trash."""
-    name = (
-        f"{replica.job_id}.{replica.attempt}.{replica.role}-{replica.index}.{replica.restart}.{os.getpid()}"
-    )
-    with suppress(FileNotFoundError):
-        directory.replica(replica).rename(directory.trash / name)
-
-
 def empty_trash(directory: StateDirectory) -> None:
     """Delete everything in the trash."""
     for entry in directory.trash.iterdir():

@@ -102,10 +102,6 @@ class ReplicaWatcher:
             # It exists if its first replica started after the listing.
             if not self._directory.job(job_id).exists():
                 self.drop(job_id)
-        for job_id, replicas in found.items():
-            for replica in self._observations.get(job_id, {}).keys() - set(replicas):
-                if not self._directory.replica(replica).exists():
-                    self.drop_run(replica)
         stale = [
             replica for replicas in found.values() for replica in replicas if self._needs_refresh(replica)
         ]
@@ -134,11 +130,6 @@ class ReplicaWatcher:
         for replica in dropped:
             self._unwatch(replica)
         self._notifier.notify(job_id)
-
-    def drop_run(self, replica: ReplicaId) -> None:
-        """Drop a run that has ended and was replaced since: nothing follows from it any more."""
-        self._unwatch(replica)
-        self._observations.get(replica.job_id, {}).pop(replica, None)
 
     async def refresh_job(self, job_id: str) -> None:
         """Read all runs of a job, including those that another instance started."""

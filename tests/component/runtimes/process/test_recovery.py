@@ -17,7 +17,7 @@ import pytest
 from runtime_harness import TIMEOUT_S, RuntimeHarness, alive, now, wait_for, worker
 
 from muster_core.models import ReplicaState
-from muster_runtimes.process import ProcessOptions, ProcessRuntime, processes, retention
+from muster_runtimes.process import ProcessOptions, ProcessRuntime, processes
 from muster_runtimes.process.state_files import SPEC, STATE, STOP, ShimState, Stage, StopRequest, write_state
 from muster_testing.conditions import eventually
 
@@ -281,27 +281,3 @@ async def test_a_refreshed_job_has_everything_that_another_instance_started(harn
     await first.start(harness.launch(worker(), "sleep", "300"))
     await second.refresh_job(worker().job_id)
     assert [one.state for one in second.observations()] == [ReplicaState.RUNNING]
-
-
-async def test_the_oldest_runs_of_a_replica_that_is_replaced_often_are_deleted_and_never_started_again(
-    harness: RuntimeHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(retention, "KEPT_US", 0)
-    runtime, other = harness.runtime(), harness.runtime()
-    runs = [worker(restart=number) for number in range(retention.KEPT_RUNS + 2)]
-    for run in runs:
-        await runtime.start(harness.launch(run, "true"))
-        await harness.ended(runtime, run)
-    await eventually(lambda: len(other.job_observations("job-1")) == len(runs))
-
-    runtime.confirm_recorded("job-1", runs[1:])
-    kept = {runs[0], *runs[2:]}
-    assert set(harness.directory.replicas("job-1")) == kept
-    for each in (runtime, other):
-        await eventually(lambda each=each: {seen.replica for seen in each.job_observations("job-1")} == kept)
-    await eventually(lambda: not list(harness.directory.trash.iterdir()))
-
-    marker = harness.workdir / "started-again"
-    seen = await runtime.start(harness.launch(runs[1], "touch", str(marker)))
-    assert seen.state is ReplicaState.REMOVED
-    assert not marker.exists()
