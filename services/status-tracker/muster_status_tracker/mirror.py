@@ -37,6 +37,7 @@ class RecordMirror:
     Args:
         watch: Begins a watch of live records.
         catch_up: Returns when the index of ended jobs includes every write before the call.
+        was_deleted: Returns whether a job was deleted. The record of one that was just submitted may not be stored yet.
         cache: The records of this instance.
         on_listed: Called whenever all records that are mirrored are in the cache, and no deleted ones.
     """
@@ -46,17 +47,20 @@ class RecordMirror:
         *,
         watch: Callable[[], LiveRecords],
         catch_up: Callable[[], Awaitable[None]],
+        was_deleted: Callable[[str], Awaitable[bool]],
         cache: RecordCache,
         on_listed: Callable[[], None],
     ) -> None:
         self._watch = watch
         self._catch_up = catch_up
+        self._was_deleted = was_deleted
         self._cache = cache
         self._on_listed = on_listed
         self._owned: frozenset[int] = frozenset()
         self._owned_changed = asyncio.Event()
         self._is_outdated = False
         self._following: LiveRecords | None = None
+        self._mirrored: dict[str, int] = {}
         self._removed: dict[str, int] = {}
         self._has_removed = asyncio.Event()
 
@@ -92,6 +96,7 @@ class RecordMirror:
                     following = tasks.create_task(self._follow(self._following))
 
     async def _follow(self, watch: LiveRecords) -> None:
+        self._mirrored.clear()
         present: set[str] = set()
         is_complete = asyncio.Event()
         async with asyncio.TaskGroup() as tasks:
@@ -100,18 +105,24 @@ class RecordMirror:
                 job_id = job_id_in_key(change.key)
                 if not is_complete.is_set():
                     present.add(job_id)
-                if self._is_own(job_id):
-                    continue
                 if change.value is None:
                     self._note_removal(job_id)
+                elif self._is_own(job_id):
+                    continue
                 elif record := await watch.read(change, partial(decode_record_at, change.key)):
+                    self._mirrored[job_id] = record.applied_sequence
+                    self._removed.pop(job_id, None)
                     self._cache.put(record)
 
     async def _complete(self, watch: LiveRecords, present: set[str], is_complete: asyncio.Event) -> None:
         """Drop jobs that were deleted before the watch began; ``present`` has those that were listed, and those written since."""
         await watch.listed.wait()
         await self._catch_up()
-        self._cache.drop_missing(present, lambda job_id: not self._is_own(job_id))
+        missing = [each for each in self._cache.job_ids() if each not in present and not self._is_own(each)]
+        for job_id in missing:
+            # It may be submitted again meanwhile.
+            if await self._was_deleted(job_id) and job_id not in present:
+                self._cache.drop(job_id)
         is_complete.set()
         self._on_listed()
 
@@ -121,8 +132,9 @@ class RecordMirror:
         The job was stored or marked as deleted among the ended jobs before. The index of those may have read that, and even that
         the job was deleted, before its last live record was delivered here: then nothing else would ever drop the record.
         """
-        if (live := self._cache.get(job_id)) is not None:
-            self._removed[job_id] = live.applied_sequence
+        mirrored = self._mirrored.pop(job_id, None)
+        if (live := self._cache.get(job_id)) is not None and not self._is_own(job_id):
+            self._removed[job_id] = live.applied_sequence if mirrored is None else mirrored
             self._has_removed.set()
 
     async def _drop_removed(self) -> None:
@@ -132,7 +144,7 @@ class RecordMirror:
             removed, self._removed = self._removed, {}
             await self._catch_up()
             for job_id, applied_sequence in removed.items():
-                if self._is_own(job_id) or self._cache.get(job_id) is None:
+                if self._is_own(job_id) or self._cache.get(job_id) is None or job_id in self._mirrored:
                     continue
                 if self._cache.applied_sequence(job_id) <= applied_sequence:
                     self._cache.drop(job_id)

@@ -10,6 +10,7 @@ from muster_bus import (
     BrokerClock,
     Bus,
     BusError,
+    BusUnavailable,
     Entry,
     Incoming,
     KeyValueStore,
@@ -121,6 +122,7 @@ class PartitionTracker:
         self._mirror = RecordMirror(
             watch=lambda: self._records.watch_keys(LIVE_RECORDS),
             catch_up=self._history.catch_up,
+            was_deleted=self._is_deleted,
             cache=cache,
             on_listed=self._set_ready,
         )
@@ -189,6 +191,15 @@ class PartitionTracker:
             return False
         return await any_record(self._records, job_id) is None
 
+    async def _is_deleted(self, job_id: str) -> bool:
+        """Return whether the job was deleted; waits for an unavailable broker."""
+        while True:
+            try:
+                return await self.deleted(job_id)
+            except BusUnavailable as error:
+                log.info("whether %s was deleted is not known yet: %s", job_id, error)
+            await asyncio.sleep(_READINESS_S)
+
     async def ended_record(self, job_id: str) -> JobRecord | None:
         """Return the record of a settled job, or None if it was deleted."""
         return await ended_record(self._records, job_id)
@@ -199,14 +210,16 @@ class PartitionTracker:
         The instance reads no events any more: it would acknowledge them to the new consumers.
         """
         owned = self._partitions.owned
-        self.own(frozenset())
+        # What is known now: the mirror finds nothing in the new bucket.
+        records = [self._cache.get(job_id) for job_id in self._cache.job_ids()]
+        self._partitions.own(frozenset())
+        self._set_ready()
         while self._readers:  # noqa: ASYNC110 - nothing announces it
             await asyncio.sleep(_POLL_S)
         for consumer in consumers_of(STATUS_TRACKER):
             if any(consumer.consumer == partition_reader(STATUS_TRACKER, partition) for partition in owned):
                 await catalogue.restart_consumer(consumer)
         # Some may be older than the events in the stream.
-        records = [self._cache.get(job_id) for job_id in self._cache.job_ids()]
         stored = await asyncio.gather(*(self._store(each) for each in records if each is not None))
         log.warning("%d of %d live records were stored again", sum(stored), len(records))
 

@@ -14,7 +14,7 @@ from muster_events.codec import encode_record
 from muster_events.history import EndedJobSummary
 from muster_events.subjects import PARTITIONS, live_record_key, partition_of
 from muster_status_tracker.mirror import RecordMirror
-from muster_status_tracker.records import RecordCache
+from muster_status_tracker.records import RecordCache, RecordChanges
 
 JOB_ID = "j-aaaaaaaaaaaaaaaa"
 RUNNING = JobRecord(
@@ -63,8 +63,14 @@ class Mirrored:
         self.watches: list[FakeWatch] = []
         self.cache = RecordCache()
         self.index_caught_up = asyncio.Event()
+        self.deleted: set[str] = set()
+        self.completed = asyncio.Event()
         self.mirror = RecordMirror(
-            watch=self._begin, catch_up=self._catch_up, cache=self.cache, on_listed=lambda: None
+            watch=self._begin,
+            catch_up=self._catch_up,
+            was_deleted=self._was_deleted,
+            cache=self.cache,
+            on_listed=self.completed.set,
         )
         self.mirror.own(frozenset())
 
@@ -78,6 +84,9 @@ class Mirrored:
     def _begin(self) -> FakeWatch:
         self.watches.append(FakeWatch())
         return self.watches[-1]
+
+    async def _was_deleted(self, job_id: str) -> bool:
+        return job_id in self.deleted
 
     async def _catch_up(self) -> None:
         await self.index_caught_up.wait()
@@ -123,11 +132,13 @@ async def test_an_ended_job_is_known_until_the_index_has_it(mirrored: Mirrored):
         await asyncio.sleep(0)
     assert mirrored.cache.get(JOB_ID) == RUNNING
 
+    changes = RecordChanges(mirrored.cache)
     mirrored.cache.archive(ENDED, 7, is_news=True)
     mirrored.index_caught_up.set()
+    await mirrored.completed.wait()
     for _ in range(10):
         await asyncio.sleep(0)
-    assert mirrored.cache.get(JOB_ID) is None
+    assert await changes.take() == {JOB_ID: None}, "it ended, and was not deleted"
     assert mirrored.cache.ended.applied_sequence(JOB_ID) == ENDED.applied_sequence
 
 
@@ -146,6 +157,7 @@ async def test_a_record_that_was_stored_again_meanwhile_stays(mirrored: Mirrored
 async def test_a_job_that_is_submitted_while_the_listing_is_compared_stays(mirrored: Mirrored):
     stale = msgspec.structs.replace(RUNNING, job_id="j-bbbbbbbbbbbbbbbb")
     mirrored.cache.put(stale)
+    mirrored.deleted = {stale.job_id, JOB_ID}
     mirrored.watch.write(RUNNING, 4)
     await mirrored.watch.until_taken(1)
     mirrored.index_caught_up.set()
@@ -176,3 +188,24 @@ async def test_nothing_is_mirrored_by_the_owner_of_everything(mirrored: Mirrored
     mirrored.mirror.own(frozenset())
     await mirrored.until_begun(2)
     assert not mirrored.mirror.is_listed
+
+
+async def test_a_job_whose_record_its_former_owner_has_not_stored_yet_stays(mirrored: Mirrored):
+    mirrored.cache.put(RUNNING)
+    mirrored.index_caught_up.set()
+    await mirrored.completed.wait()
+    assert mirrored.cache.get(JOB_ID) == RUNNING
+
+
+async def test_a_job_that_is_submitted_again_after_its_deletion_stays(mirrored: Mirrored):
+    again = msgspec.structs.replace(RUNNING, applied_sequence=9)
+    mirrored.watch.write(RUNNING, 4)
+    await mirrored.watch.until_taken(1)
+    # A query reads the new record before the mirror hears of the deletion.
+    mirrored.cache.put(again)
+    mirrored.watch.remove(JOB_ID, 8)
+    await mirrored.watch.until_taken(2)
+    mirrored.index_caught_up.set()
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert mirrored.cache.get(JOB_ID) == again
