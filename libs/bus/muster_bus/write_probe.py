@@ -109,7 +109,8 @@ class WriteProbe:
         if not self.bus.connected:
             return "there is no connection to the broker"
         reasons = "; ".join(f"stream {name}: {error}" for name, error in failed.items())
-        if any(isinstance(error, StreamFull) for error in failed.values()):
+        failed = {name: error for name, error in failed.items() if not isinstance(error, StreamFull)}
+        if not failed:
             # The broker answers; a restart would change nothing.
             return reasons
         try:
