@@ -11,9 +11,11 @@ from documents import job
 from harness import Connect, Launcher, start, submit, wait_for_phase
 
 from muster import AsyncClient, MusterError
-from muster_bus import Bus, BusSettings
+from muster_bus import Bus, BusSettings, KeyValueStore
 from muster_bus.provision import stream_of_bucket
-from muster_events.catalogue import BUCKETS, CONSUMERS, STREAMS
+from muster_core.models import Phase
+from muster_events.catalogue import BUCKETS, CONSUMERS, JOBS_BUCKET, JOBS_STREAM, STREAMS
+from muster_events.history import any_record
 from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
@@ -85,6 +87,30 @@ async def test_what_is_deleted_is_restored_and_jobs_go_on(
         assert (await muster.get(ended)).status.phase == SUCCEEDED
         assert (await muster.queue("speech")).queue.spec.weight == 3
         assert [node.name async for node in muster.nodes()] == ["n1"]
+        await muster.cancel(long)
+        await muster.wait(long)
+        await bus.close()
+
+
+async def test_a_job_whose_events_have_expired_survives_the_loss_of_the_records(
+    launch: Launcher, connect: Connect
+) -> None:
+    records = stream_of_bucket(next(spec for spec in BUCKETS if spec.name == JOBS_BUCKET)).name
+    async with launch(nodes=("n1:cpu=4",)) as system, connect(system) as muster:
+        bus = await Bus.connect(BusSettings(url=system.bus_url), name="test")
+        long = await start(muster, job("long"))
+        async with asyncio.timeout(RECOVERY_S):
+            store = KeyValueStore(bus, JOBS_BUCKET)
+            while (stored := await any_record(store, long)) is None or stored.phase is not Phase.RUNNING:
+                await asyncio.sleep(0.1)
+        await bus.request(f"$JS.API.STREAM.PURGE.{JOBS_STREAM}", b"")
+
+        await delete(bus, f"STREAM.DELETE.{records}")
+        await wait_restored(system, bus, f"STREAM.DELETE.{records}")
+
+        assert await run_job(muster, "later")
+        long_job = await muster.get(long)
+        assert (long_job.status.phase, long_job.status.attempt) == (RUNNING, 1)
         await muster.cancel(long)
         await muster.wait(long)
         await bus.close()
