@@ -240,7 +240,7 @@ class RecordCache:
             self._signal(job_id, deleted_in=namespace_of(live) if live is not None else namespace)
 
     def drop_missing(self, present: Collection[str], selects: Callable[[str], bool]) -> None:
-        """Drop the live records that ``selects`` returns True for and that are not ``present``: the jobs were deleted."""
+        """Drop the selected live records whose job ids are not ``present``: these jobs were deleted."""
         for job_id in self.job_ids():
             if job_id not in present and selects(job_id):
                 self.drop(job_id)
