@@ -270,7 +270,7 @@ class Bus:
         settings = self._settings
         client = new_client()
         try:
-            await client.connect(
+            connecting = client.connect(
                 settings.url.split(","),
                 name=self._name,
                 user=settings.user,
@@ -289,6 +289,7 @@ class Bus:
                 # harm, an error does not.
                 pending_size=0,
             )
+            await cancellable(connecting)
             await cancellable(client.subscribe_direct(self._requests.inbox, "", self._requests.receive))
             self._client = client
             for subscription in list(self._subscriptions):

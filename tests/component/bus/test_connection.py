@@ -227,6 +227,23 @@ async def test_a_cancellation_that_the_client_library_swallows_still_takes_effec
     assert task.cancelled()
 
 
+async def test_a_connection_that_is_being_made_can_be_cancelled_at_any_step(tmp_path: Path) -> None:
+    async with Broker(tmp_path) as broker:
+        steps = 0
+        while True:
+            connecting = asyncio.create_task(Bus.connect(BusSettings(url=broker.url), name="cancelled"))
+            for _ in range(steps):
+                await asyncio.sleep(0)
+            if connecting.done():
+                break
+            connecting.cancel()
+            await asyncio.wait({connecting}, timeout=5)
+            assert connecting.cancelled(), f"not cancelled after {steps} steps"
+            # Most of many steps wait for the broker.
+            steps += 1 + steps // 16
+        await (await connecting).close()
+
+
 async def test_what_is_sent_while_a_task_cleans_up_is_sent() -> None:
     sent = False
 
