@@ -31,6 +31,7 @@ from fault_kinds import (
     WrongNode,
 )
 from fault_run import Fault
+from invariants import Limits
 from wire import WireEffect
 from workload import ENDLESS, Shape
 
@@ -294,6 +295,10 @@ def _deletions() -> list[Fault]:
     ]
 
 
+_LIMITS_WITH_HISTORY = Limits(broker_rss_mib=320.0)
+"""The broker keeps an index of what it stores, and caches it: 5 KiB for each record."""
+
+
 def _load() -> list[Fault]:
     return [
         Fault(
@@ -326,7 +331,7 @@ def _load() -> list[Fault]:
         Fault(name="200 watchers that do not read", kind=Watchers(), in_ci=True),
         Fault(name="5,000 connections", kind=Connections()),
         Fault(name="10,000 jobs at once", kind=ManyJobs()),
-        Fault(name="50,000 ended jobs", kind=History()),
+        Fault(name="50,000 ended jobs", kind=History(), limits=_LIMITS_WITH_HISTORY),
     ]
 
 

@@ -36,6 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit code."""
     options = _parser().parse_args(arguments)
     logging.disable(logging.CRITICAL)
+    options.data.mkdir(parents=True, exist_ok=True)
     known = _read(options.results) if options.missing else {}
     chosen = [
         fault

@@ -85,7 +85,7 @@ def _text(content: bytes, name: str) -> str:
         raise InvalidDocument(f"{name} is not UTF-8", [problem]) from None
 
 
-_JOBS_PER_PAGE = 500
+_JOBS_PER_PAGE = 200
 _NODES_PER_PAGE = 500
 _QUEUES_PER_PAGE = 500
 _ORPHANS_PER_PAGE = 500
