@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from pathlib import Path
+from threading import Lock
 from typing import Literal
 
 import msgspec
@@ -79,6 +80,10 @@ class Ledger:
 
     def __init__(self, file: Path) -> None:
         self._file = file
+        self._lock = Lock()
+        self._read_bytes = 0
+        self._starts: dict[tuple[object, ...], Entry] = {}
+        self._ends: dict[tuple[object, ...], Entry] = {}
         self._gone: dict[int, float] = {}
         self._alive: dict[int, float] = {}
         file.touch()
@@ -94,23 +99,31 @@ class Ledger:
 
     def runs(self) -> list[Run]:
         """Return all runs so far, by start."""
-        entries = [
-            msgspec.json.decode(line, type=Entry) for line in self._file.read_bytes().split(b"\n") if line
-        ]
-        ends = {_key(entry): entry for entry in entries if entry.what == "end"}
-        return [
-            self._run(entry, ends.get(_key(entry)))
-            for entry in sorted(entries, key=lambda one: one.at)
-            if entry.what == "start"
-        ]
+        with self._lock:
+            self._read()
+            starts = sorted(self._starts.values(), key=lambda one: one.at)
+            return [self._run(entry, self._ends.get(_key(entry))) for entry in starts]
 
     def observe(self) -> None:
         """Note which processes of unfinished runs have disappeared."""
-        for run in self.runs():
-            if run.ended is not None:
-                continue
-            now = time.monotonic()
-            (self._alive if _is_alive(run.pid, self._file) else self._gone)[run.pid] = now
+        with self._lock:
+            self._read()
+            for pid in [start.pid for key, start in self._starts.items() if key not in self._ends]:
+                if pid not in self._gone:
+                    seen = self._alive if _is_alive(pid, self._file) else self._gone
+                    seen[pid] = time.monotonic()
+
+    def _read(self) -> None:
+        """Read what was appended, as far as whole lines go: the last one may be in the making."""
+        with self._file.open("rb") as file:
+            file.seek(self._read_bytes)
+            lines = file.read().rpartition(b"\n")[0]
+        if not lines:
+            return
+        self._read_bytes += len(lines) + 1
+        for line in lines.split(b"\n"):
+            entry = msgspec.json.decode(line, type=Entry)
+            (self._starts if entry.what == "start" else self._ends)[_key(entry)] = entry
 
     def _run(self, start: Entry, end: Entry | None) -> Run:
         return Run(

@@ -245,6 +245,19 @@ def test_a_replica_records_who_it_is_and_how_it_ended(tmp_path: Path) -> None:
     assert seen.ended >= seen.started
 
 
+def test_a_line_of_the_ledger_that_is_being_written_is_read_once_it_is_whole(tmp_path: Path) -> None:
+    ledger = Ledger(tmp_path / "ledger")
+    env = environment(tmp_path / "jobs/j-one/2/worker-3.1")
+    subprocess.run(ledger.command(0), env=env, check=True)
+    start, end = ledger.path.read_bytes().splitlines(keepends=True)
+    ledger.path.write_bytes(start + end[:-10])
+    ledger = Ledger(ledger.path)
+    assert [run.exit_code for run in ledger.runs()] == [None]
+
+    ledger.path.write_bytes(start + end)
+    assert [run.exit_code for run in ledger.runs()] == [0]
+
+
 @pytest.mark.parametrize(("sent", "code"), [(signal.SIGTERM, 143), (signal.SIGKILL, None)])
 def test_a_replica_that_is_stopped_or_killed_has_an_end(
     tmp_path: Path, sent: signal.Signals, code: int | None
