@@ -175,6 +175,7 @@ class Machine:
         self.nodes = {node.name: node for node in nodes}
         self.ledger = Ledger(self.nodes, report)
         self.jobs: dict[str, dict[ReplicaId, Folder]] = {}
+        self.archive: dict[str, dict[ReplicaId, Folder]] = {}
         self._random = random
         self._pids = itertools.count(1000)
         self._shims: dict[int, Folder] = {}
@@ -201,12 +202,16 @@ class Machine:
 
     def launch_of(self, replica: ReplicaId) -> Launch | None:
         """Return what a run was started with."""
-        folder = self.jobs.get(replica.job_id, {}).get(replica)
+        folder = self.runs(replica.job_id).get(replica)
         return folder.launch if folder is not None else None
+
+    def runs(self, job_id: str) -> Mapping[ReplicaId, Folder]:
+        """Return the runs of a job, also of an archived one."""
+        return self.jobs.get(job_id) or self.archive.get(job_id, {})
 
     def has(self, folder: Folder) -> bool:
         """Return whether the directory of a run exists."""
-        return self.jobs.get(folder.replica.job_id, {}).get(folder.replica) is folder
+        return self.runs(folder.replica.job_id).get(folder.replica) is folder
 
     # Starting.
 
@@ -323,12 +328,12 @@ class Machine:
 
     def forget(self, job_id: str) -> None:
         """Delete the directory of a job."""
-        folders = self.jobs.get(job_id, {})
-        for folder in folders.values():
+        for folder in self.runs(job_id).values():
             self.record_loss(folder, at=self._wall_us())
             if folder.has_shim:
                 raise StillRunningError(f"{folder.replica} still runs")
         self.jobs.pop(job_id, None)
+        self.archive.pop(job_id, None)
 
     def _wall_us(self) -> int:
         return self.loop.wall_ns() // 1000
@@ -344,17 +349,43 @@ class MemoryDirectory:
         """Yield the jobs that have a directory."""
         yield from list(self._machine.jobs)
 
+    def archived_job_ids(self) -> Iterator[str]:
+        """Yield the jobs whose directory is archived."""
+        yield from list(self._machine.archive)
+
     def job(self, job_id: str) -> _File:
         """Return the directory of a job."""
-        return _File(job_id in self._machine.jobs)
+        return _File(job_id in self._machine.jobs or job_id in self._machine.archive)
+
+    def is_live(self, job_id: str) -> bool:
+        """Return whether the job has a directory that is not archived."""
+        return job_id in self._machine.jobs
+
+    def archive_job(self, job_id: str) -> None:
+        """Archive the directory of a job."""
+        self._machine.archive[job_id] = self._machine.jobs.pop(job_id)
+
+    def recall_job(self, job_id: str) -> bool:
+        """Make an archived job live again."""
+        if job_id not in self._machine.archive:
+            return False
+        self._machine.jobs[job_id] = self._machine.archive.pop(job_id)
+        return True
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Yield the runs of a job that have a directory."""
-        yield from list(self._machine.jobs.get(job_id, {}))
+        yield from list(self._machine.runs(job_id))
 
     def replica(self, replica: ReplicaId) -> Folder:
         """Return the directory of a run."""
-        return self._machine.jobs.get(replica.job_id, {}).get(replica) or Folder(self._machine, replica)
+        return self._machine.runs(replica.job_id).get(replica) or Folder(self._machine, replica)
+
+
+class _Ports:
+    """Implements ``PortAllocator``: there is nothing to release."""
+
+    def release(self, job_id: str) -> None:
+        """Do nothing."""
 
 
 class _Starter:
@@ -390,6 +421,7 @@ class MemoryRuntime(ProcessRuntime):
         self._clock = clock
         self._directory = cast("Any", directory)
         self._watcher = ReplicaWatcher(directory=cast("Any", directory), ports_of=lambda _: {}, clock=clock)
+        self._ports = cast("Any", _Ports())
         self._starter = cast("Any", _Starter(machine, directory, self._watcher))
         self._watcher.load()
 

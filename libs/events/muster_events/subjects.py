@@ -152,6 +152,11 @@ def partition_records(partition: int) -> tuple[str, ...]:
     return in_partition("live.{shard}.*", partition)
 
 
+def ended_partition_records(partition: int) -> tuple[str, ...]:
+    """Return the filters for the records of ended jobs of a partition."""
+    return in_partition("ended.{shard}.*", partition)
+
+
 def job_id_in(subject: str) -> str:
     """Return the job id in a job event's subject; raises ``BadToken`` for others."""
     return job_in(subject)[0]

@@ -136,6 +136,13 @@ class ReplicaControl(Protocol):
         """Remove the replicas of a job, all of which have ended; their logs stay."""
         ...
 
+    async def archive_job(self, job_id: str) -> None:
+        """Drop what is known of a job that has ended, and release what only live jobs need; its logs stay.
+
+        Its runs have no observations afterwards, until ``refresh_job``, ``watch_job`` or ``start`` finds them again.
+        """
+        ...
+
     async def forget(self, job_id: str) -> None:
         """Remove everything of a job whose replicas have all ended: directories, logs, reserved ports."""
         ...
@@ -165,7 +172,11 @@ class ReplicaObserver(Protocol):
         ...
 
     def job_ids(self) -> Collection[str]:
-        """Return the jobs of which the runtime holds anything, started or not."""
+        """Return the jobs of which the runtime holds anything, started or not, except archived ones."""
+        ...
+
+    def archived_job_ids(self) -> Collection[str]:
+        """Return the jobs that are archived."""
         ...
 
     def observations(self) -> Sequence[Observation]:

@@ -110,6 +110,9 @@ class AdoptionReview:
 
     async def _review_unrecorded(self, job_id: str) -> int | None:
         if not self._runtime.job_observations(job_id):
+            # It may be archived.
+            await self._runtime.refresh_job(job_id)
+        if not self._runtime.job_observations(job_id):
             return None
         match await self._store.absence(job_id):
             case Absence.DELETED:

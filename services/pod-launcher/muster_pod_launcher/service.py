@@ -7,6 +7,7 @@ import logging
 from collections.abc import Awaitable, Callable
 from contextlib import aclosing
 from functools import partial
+from typing import TypeVar
 
 from muster_bus import (
     BrokerClock,
@@ -39,6 +40,7 @@ from muster_events.subjects import (
     ENDED_RECORDS,
     PARTITIONS,
     UNSTORED,
+    ended_partition_records,
     job_id_in_key,
     job_subject,
     partition_of,
@@ -60,6 +62,8 @@ from muster_runtimes import ProgressReader, Runtime
 from muster_service.app import Context
 
 log = logging.getLogger(__name__)
+
+T = TypeVar("T")
 
 _US = 1_000_000
 _REPORTING_PARTITION = 0
@@ -231,6 +235,7 @@ class Launcher:
             return
         at = await self._reconciler.process(job_id)
         if self._is_over(job_id):
+            await self._runtime.archive_job(job_id)
             self._drop(job_id)
         elif at is not None:
             self._work_queue.add_after(job_id, (at - self._clock.now()) / _US)
@@ -320,6 +325,8 @@ class Launcher:
                 for job_id in {*self._runtime.job_ids(), *self.view.records}:
                     if partition_of(job_id) == partition:
                         self._work_queue.add(job_id)
+                for job_id in await self._retry(partial(self._unrecorded, partition)):
+                    self._work_queue.add(job_id)
         finally:
             await self._release(partition)
 
@@ -368,7 +375,16 @@ class Launcher:
             if await self._retry(lambda job_id=job_id: ended_record(self._records, job_id)) is not None:
                 self._archived.add(job_id)
 
-    async def _retry(self, read: Callable[[], Awaitable[JobRecord | None]]) -> JobRecord | None:
+    async def _unrecorded(self, partition: int) -> set[str]:
+        """Return the archived jobs of a partition that were deleted before this instance followed the history."""
+        archived = {j for j in self._runtime.archived_job_ids() if partition_of(j) == partition}
+        for filter_key in ended_partition_records(partition) if archived else ():
+            async with aclosing(self._records.headers(filter_key)) as batches:
+                async for batch in batches:
+                    archived.difference_update(job_id_in_key(each.key) for each in batch if not each.removed)
+        return archived
+
+    async def _retry(self, read: Callable[[], Awaitable[T]]) -> T:
         while True:
             try:
                 return await read()

@@ -138,6 +138,10 @@ class KubernetesRuntime:
         """Return the jobs that have pods or a config map."""
         return {*self._store.job_ids(), *self._informers.config_map_job_ids()}
 
+    def archived_job_ids(self) -> Collection[str]:
+        """Return none, see ``archive_job``."""
+        return ()
+
     async def retain_build(self, job_id: str, build: str) -> None:
         """Do nothing: images are in a registry."""
 
@@ -229,6 +233,9 @@ class KubernetesRuntime:
         """Release the pods of ended replicas, after their logs are archived."""
         for replica in replicas:
             self._cleaner.release(replica)
+
+    async def archive_job(self, job_id: str) -> None:
+        """Do nothing: what is left of the job are objects of the cluster, which are deleted with it."""
 
     async def remove_replicas(self, job_id: str) -> None:
         """Delete the pods and services of a job whose replicas have all ended; their logs stay readable."""

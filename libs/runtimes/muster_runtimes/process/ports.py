@@ -56,8 +56,19 @@ class PortAllocator:
 
     def release(self, job_id: str) -> None:
         """Release the ports of a job."""
+        job_directory = self._directory.job(job_id)
+        with locked(job_directory / "ports.lock", wait=True):
+            for key, port in self._read(job_directory).items():
+                entry = self._directory.ports / str(port)
+                if _holder(entry) == f"{job_id}/{key}":
+                    entry.unlink(missing_ok=True)
+            (job_directory / "ports.json").unlink(missing_ok=True)
+
+    def sweep(self) -> None:
+        """Release the ports of jobs that are not live, in case pod-launcher died before it listed or released them."""
         for entry in self._directory.ports.iterdir():
-            if _holder(entry).startswith(f"{job_id}/"):
+            job_id = _holder(entry).partition("/")[0]
+            if job_id and not self._directory.is_live(job_id):
                 entry.unlink(missing_ok=True)
 
     def _read(self, job_directory: Path) -> dict[str, int]:

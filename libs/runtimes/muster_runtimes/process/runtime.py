@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, nullcontext
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import msgspec
@@ -128,6 +128,7 @@ class ProcessRuntime:
         self._progress = ProgressFileReader()
         self.access = ProcessAccess(directory=self._directory, refresh=self._watcher.refresh)
         """Commands in, and connections to, running replicas."""
+        self._ports.sweep()
         self._watcher.load()
 
     async def run(self) -> None:
@@ -155,9 +156,11 @@ class ProcessRuntime:
         """See ``ReplicaObserver``."""
         await self._watcher.refresh_job(job_id)
 
-    def watch_job(self, job_id: str) -> AbstractAsyncContextManager[None]:
-        """Do nothing: the runs of all jobs are known."""
-        return nullcontext()
+    @asynccontextmanager
+    async def watch_job(self, job_id: str) -> AsyncGenerator[None]:
+        """See ``ReplicaObserver``; the runs of all live jobs are known."""
+        with self._watcher.watch(job_id):
+            yield
 
     def register_job(self, job_id: str, job: Job) -> None:
         """Do nothing: each launch has everything."""
@@ -174,8 +177,12 @@ class ProcessRuntime:
             await self._nodes_changed.wait()
 
     def job_ids(self) -> Collection[str]:
-        """Return the jobs that have a directory."""
+        """Return the live jobs that have a directory."""
         return tuple(self._directory.job_ids())
+
+    def archived_job_ids(self) -> Collection[str]:
+        """See ``ReplicaObserver``."""
+        return tuple(self._directory.archived_job_ids())
 
     async def retain_job(self, job_id: str, retained: RetainedJob) -> None:
         """See ``JobHolder``."""
@@ -233,6 +240,8 @@ class ProcessRuntime:
         Returns when the replica runs or has failed to start. Its environment is ``launch.env``, CUDA_VISIBLE_DEVICES, and by default
         pod-launcher's PATH, HOME, LANG and TMPDIR.
         """
+        if self._directory.recall_job(launch.replica.job_id):
+            await self._watcher.refresh_job(launch.replica.job_id)
         seen = self._watcher.refresh(launch.replica)
         if seen is not None:
             return seen
@@ -270,6 +279,11 @@ class ProcessRuntime:
 
     async def remove_replicas(self, job_id: str) -> None:
         """Do nothing: ended replicas have left only their logs."""
+
+    async def archive_job(self, job_id: str) -> None:
+        """Release the ports of a job that has ended, and move its directory out of the way of scans; see ``ReplicaControl``."""
+        await asyncio.to_thread(self._archive_job, job_id)
+        self._watcher.archive(job_id)
 
     async def write_members(self, job_id: str, content: bytes) -> str:
         """See ``JobFiles``."""
@@ -339,6 +353,15 @@ class ProcessRuntime:
         if build is not None:
             release_build(directory, build, at=at)
         empty_trash(directory)
+
+    def _archive_job(self, job_id: str) -> None:
+        directory = self._directory
+        if not directory.is_live(job_id):
+            return
+        states = (read_state(directory.replica(replica)) for replica in directory.replicas(job_id))
+        if all(state is not None and state.is_final for state in states):
+            self._ports.release(job_id)
+            directory.archive_job(job_id)
 
     def _specify(self, launch: Launch) -> ReplicaSpec | LaunchRejection:
         build = self._directory.build(launch.build) if launch.build else None

@@ -1,7 +1,8 @@
 """The state on disk of the process runtime.
 
 ``jobs/<job>/<attempt>/<role>-<index>.<restart>/`` is one run of a replica, ``builds/<job>/`` the result of a build, ``ports/<number>``
-a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path.
+a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path. The directory of a job that
+has ended moves to ``archive/``, which nothing scans: the cost of a scan and the memory of the observations follow the live jobs.
 
 Only the holder of a run's lock writes its state. Pod-launcher takes the lock to finish a run that never started and to record an end
 that no shim recorded; so no pod-launcher can contradict a shim, nor another pod-launcher.
@@ -21,6 +22,7 @@ import signal
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
+from itertools import chain
 from os import close
 from pathlib import Path
 
@@ -177,8 +179,13 @@ class StateDirectory(msgspec.Struct, frozen=True):
 
     @property
     def jobs(self) -> Path:
-        """The directory of the jobs."""
+        """The directory of the live jobs."""
         return self.root / "jobs"
+
+    @property
+    def archive(self) -> Path:
+        """The directory of the jobs that have ended."""
+        return self.root / "archive"
 
     @property
     def ports(self) -> Path:
@@ -197,12 +204,31 @@ class StateDirectory(msgspec.Struct, frozen=True):
 
     def prepare(self) -> None:
         """Create the directories, readable by their owner only, because environments may contain secrets."""
-        for folder in (self.root, self.jobs, self.builds, self.ports, self.trash):
+        for folder in (self.root, self.jobs, self.archive, self.builds, self.ports, self.trash):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
 
     def job(self, job_id: str) -> Path:
-        """Return the directory of a job."""
-        return self.jobs / safe_name(job_id)
+        """Return the directory of a job, wherever it is."""
+        live = self.jobs / safe_name(job_id)
+        archived = self.archive / job_id
+        return archived if not live.exists() and archived.exists() else live
+
+    def is_live(self, job_id: str) -> bool:
+        """Return whether the job has a directory that is not archived."""
+        return (self.jobs / safe_name(job_id)).exists()
+
+    def archive_job(self, job_id: str) -> None:
+        """Archive the directory of a job, all of whose runs have ended."""
+        with suppress(FileNotFoundError):
+            (self.jobs / safe_name(job_id)).rename(self.archive / job_id)
+
+    def recall_job(self, job_id: str) -> bool:
+        """Make an archived job live again; returns whether it was archived."""
+        try:
+            (self.archive / safe_name(job_id)).rename(self.jobs / job_id)
+        except FileNotFoundError:
+            return False
+        return True
 
     def build(self, job_id: str) -> Path:
         """Return the directory of a build."""
@@ -254,8 +280,12 @@ class StateDirectory(msgspec.Struct, frozen=True):
                 return None
 
     def job_ids(self) -> Iterator[str]:
-        """Yield the jobs that have a directory."""
+        """Yield the live jobs that have a directory."""
         yield from (folder.name for folder in _subdirectories(self.jobs))
+
+    def archived_job_ids(self) -> Iterator[str]:
+        """Yield the jobs whose directory is archived."""
+        yield from (folder.name for folder in _subdirectories(self.archive))
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Yield the runs of a job that have a directory."""
@@ -263,7 +293,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
             if not attempt.name.isdecimal():
                 continue
             for folder in _subdirectories(attempt):
-                replica = self.replica_at(str(folder.relative_to(self.root)))
+                replica = self.replica_at(str(Path("jobs", job_id, attempt.name, folder.name)))
                 if replica is not None:
                     yield replica
 
@@ -410,14 +440,14 @@ def release_build(directory: StateDirectory, build: str, *, at: int) -> None:
 
 def sweep_builds(directory: StateDirectory, *, at: int) -> None:
     """Move to the trash the unheld directories of forgotten builds, in case pod-launcher died before it did so."""
-    known = {*_held_builds(directory), *directory.job_ids()}
+    known = {*_held_builds(directory), *directory.job_ids(), *directory.archived_job_ids()}
     for folder in directory.builds.iterdir():
         if not folder.name.startswith(".") and folder.name not in known:
             release_build(directory, folder.name, at=at)
 
 
 def _held_builds(directory: StateDirectory) -> Iterator[str]:
-    for job_id in directory.job_ids():
+    for job_id in chain(directory.job_ids(), directory.archived_job_ids()):
         with suppress(OSError):
             yield (directory.job(job_id) / _LINK).readlink().name
 

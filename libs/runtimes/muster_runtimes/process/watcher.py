@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Mapping, Sequence
+from contextlib import contextmanager
 
 from muster_core.models import ENDED_STATES, ReplicaState
 from muster_runtimes.notifier import ChangeListener, ChangeNotifier
@@ -53,6 +55,7 @@ class ReplicaWatcher:
         self._observations: dict[str, dict[ReplicaId, Observation]] = {}
         self._shims: dict[ReplicaId, int] = {}
         self._losses: dict[ReplicaId, asyncio.Task[None]] = {}
+        self._watched: Counter[str] = Counter()
         self._notifier = ChangeNotifier()
         self._scans_begun = 0
         self._scanning = asyncio.Lock()
@@ -78,12 +81,15 @@ class ReplicaWatcher:
         self._notifier.notify(job_id)
 
     def load(self) -> None:
-        """Read every run once, without watching it."""
+        """Read every run of live jobs once, without watching it."""
         for job_id in self._directory.job_ids():
-            for replica in self._directory.replicas(job_id):
-                state = read_state(self._directory.replica(replica))
-                if state is not None:
-                    self._observe(replica, state)
+            self._load(job_id)
+
+    def _load(self, job_id: str) -> None:
+        for replica in self._directory.replicas(job_id):
+            state = read_state(self._directory.replica(replica))
+            if state is not None:
+                self._observe(replica, state)
 
     async def rescan(self) -> None:
         """Observe what no pidfd reports: replicas that another instance started, unwatched replicas, and forgotten jobs.
@@ -99,8 +105,8 @@ class ReplicaWatcher:
     async def _scan(self) -> None:
         found = await asyncio.to_thread(self._list)
         for job_id in self._observations.keys() - found.keys():
-            # It exists if its first replica started after the listing.
-            if not self._directory.job(job_id).exists():
+            # It is live if its first replica started after the listing.
+            if not self._directory.is_live(job_id) and job_id not in self._watched:
                 self.drop(job_id)
         stale = [
             replica for replicas in found.values() for replica in replicas if self._needs_refresh(replica)
@@ -131,9 +137,32 @@ class ReplicaWatcher:
             self._unwatch(replica)
         self._notifier.notify(job_id)
 
+    @contextmanager
+    def watch(self, job_id: str) -> Generator[None]:
+        """Keep the observations of a job, which may be archived before or meanwhile."""
+        if job_id not in self._observations:
+            self._load(job_id)
+        self._watched[job_id] += 1
+        try:
+            yield
+        finally:
+            self._watched[job_id] -= 1
+            if not self._watched[job_id]:
+                del self._watched[job_id]
+                self._forget_archived(job_id)
+
+    def archive(self, job_id: str) -> None:
+        """Drop the observations of a job that was archived, unless they are watched."""
+        if job_id not in self._watched:
+            self._forget_archived(job_id)
+
+    def _forget_archived(self, job_id: str) -> None:
+        if not self._directory.is_live(job_id):
+            self._observations.pop(job_id, None)
+
     async def refresh_job(self, job_id: str) -> None:
-        """Read all runs of a job, including those that another instance started."""
-        found = await asyncio.to_thread(lambda: list(self._directory.replicas(job_id)))
+        """Read all runs of a job, including those that another instance started; an archived job is live again."""
+        found = await asyncio.to_thread(self._recalled, job_id)
         for replica in found:
             if self._needs_refresh(replica):
                 self.refresh(replica)
@@ -148,6 +177,10 @@ class ReplicaWatcher:
         for replica in list(self._shims):
             self._unwatch(replica)
         await asyncio.gather(*self._losses.values())
+
+    def _recalled(self, job_id: str) -> list[ReplicaId]:
+        self._directory.recall_job(job_id)
+        return list(self._directory.replicas(job_id))
 
     def _list(self) -> dict[str, list[ReplicaId]]:
         return {job_id: list(self._directory.replicas(job_id)) for job_id in self._directory.job_ids()}

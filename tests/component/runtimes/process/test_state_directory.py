@@ -35,7 +35,13 @@ async def test_a_forgotten_job_leaves_nothing(harness: RuntimeHarness):
     await runtime.forget("job-1")
 
     assert list(runtime.observations()) == []
-    assert sorted(path.name for path in harness.root.rglob("*")) == ["builds", "jobs", "ports", "trash"]
+    assert sorted(path.name for path in harness.root.rglob("*")) == [
+        "archive",
+        "builds",
+        "jobs",
+        "ports",
+        "trash",
+    ]
     assert await anext(changes) == "job-1"
 
 

@@ -1,0 +1,151 @@
+"""The directory of a job that has ended moves out of the way of scans, and is found again when it is needed."""
+
+import pytest
+from runtime_harness import RuntimeHarness, wait_for, worker
+
+from muster_core.models import ReplicaState
+from muster_runtimes.process import ProcessOptions, ProcessRuntime
+from muster_runtimes.process.ports import PortAllocator
+
+PROGRAM = "print('trained', flush=True)"
+
+
+async def run(harness: RuntimeHarness, runtime: ProcessRuntime, job_id: str = "job-1") -> None:
+    """Run a job of one replica to its end, and archive it."""
+    await runtime.addresses(job_id, [("worker", 0)], job="mnist", namespace="default")
+    await runtime.start(harness.python(worker(job_id=job_id), PROGRAM))
+    await harness.ended(runtime, worker(job_id=job_id))
+    await runtime.archive_job(job_id)
+
+
+def archived(harness: RuntimeHarness) -> list[str]:
+    return sorted(harness.directory.archived_job_ids())
+
+
+async def test_an_archived_job_is_not_scanned_and_has_no_observations_and_ports(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    await run(harness, runtime)
+
+    assert archived(harness) == list(runtime.archived_job_ids()) == ["job-1"]
+    assert list(runtime.job_ids()) == list(runtime.observations()) == []
+    assert list(harness.directory.ports.iterdir()) == []
+
+
+async def test_another_runtime_drops_an_archived_job_too_and_a_new_one_does_not_load_it(
+    harness: RuntimeHarness,
+):
+    runtime, other = harness.runtime(), harness.runtime()
+    await runtime.start(harness.python(worker(), PROGRAM))
+    await harness.ended(other, worker())
+    await runtime.archive_job("job-1")
+
+    await wait_for(other, lambda: not other.job_observations("job-1") or None)
+    assert list(harness.runtime().observations()) == []
+
+
+async def test_a_job_that_runs_is_not_archived(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    await runtime.start(harness.launch(worker(), "sleep", "300"))
+    await runtime.archive_job("job-1")
+
+    assert archived(harness) == []
+    assert [seen.state for seen in runtime.job_observations("job-1")] == [ReplicaState.RUNNING]
+
+
+async def test_the_logs_of_an_archived_job_are_read_while_it_is_watched(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    await run(harness, runtime)
+
+    async with runtime.watch_job("job-1"):
+        [seen] = runtime.job_observations("job-1")
+        assert seen.exit_code == 0
+        assert await harness.output(runtime, worker()) == b"trained\n"
+        # Its directory is not that of a live job.
+        await runtime.acquire_partition(0)
+        assert runtime.job_observations("job-1") == [seen]
+    assert runtime.job_observations("job-1") == []
+    assert archived(harness) == ["job-1"]
+
+
+async def test_a_job_that_is_watched_can_be_archived_and_keeps_its_observations_until_then(
+    harness: RuntimeHarness,
+):
+    runtime = harness.runtime()
+    await runtime.start(harness.python(worker(), PROGRAM))
+    await harness.ended(runtime, worker())
+    async with runtime.watch_job("job-1"):
+        await runtime.archive_job("job-1")
+        await runtime.acquire_partition(0)
+        assert len(runtime.job_observations("job-1")) == 1
+        assert await harness.output(runtime, worker()) == b"trained\n"
+    assert runtime.job_observations("job-1") == []
+
+
+@pytest.mark.parametrize("again", [0, 1])
+async def test_a_run_that_is_archived_does_not_start_again_and_the_job_is_live_again(
+    harness: RuntimeHarness, again: int
+):
+    runtime = harness.runtime()
+    await run(harness, runtime)
+    started = await runtime.start(harness.python(worker(restart=again), PROGRAM))
+    await harness.ended(runtime, worker(restart=again))
+
+    assert (started.state is ReplicaState.EXITED) == (again == 0)
+    assert {seen.replica for seen in runtime.job_observations("job-1")} == {worker(), worker(restart=again)}
+    assert archived(harness) == []
+
+
+async def test_refresh_and_held_job_find_an_archived_job(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    await run(harness, runtime)
+    await runtime.refresh_job("job-1")
+    assert [seen.replica for seen in runtime.job_observations("job-1")] == [worker()]
+
+    await runtime.archive_job("job-1")
+    assert [one.exit_code for one in (await runtime.held_job("job-1")).runs] == [0]
+
+
+async def test_forget_removes_an_archived_job(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    await run(harness, runtime)
+    await runtime.forget("job-1")
+
+    assert sorted(path.name for path in harness.root.rglob("*")) == [
+        "archive",
+        "builds",
+        "jobs",
+        "ports",
+        "trash",
+    ]
+
+
+async def test_more_jobs_can_end_than_there_are_ports(harness: RuntimeHarness):
+    runtime = harness.runtime(ProcessOptions(first_port=21000, last_port=21001))
+    for number in range(4):
+        await run(harness, runtime, f"job-{number}")
+
+    assert len(archived(harness)) == 4
+
+
+async def test_a_release_that_is_repeated_leaves_the_ports_of_others(harness: RuntimeHarness):
+    ports = PortAllocator(directory=harness.directory, port_range=range(21000, 21001))
+    harness.directory.prepare()
+    ports.allocate("job-1", [("worker", 0)])
+    listed = (harness.directory.job("job-1") / "ports.json").read_bytes()
+    ports.release("job-1")
+    (harness.directory.job("job-1") / "ports.json").write_bytes(listed)
+    ports.allocate("job-2", [("worker", 0)])
+    ports.release("job-1")
+
+    assert [entry.name for entry in harness.directory.ports.iterdir()] == ["21000"]
+
+
+async def test_ports_of_jobs_that_are_not_live_are_released_at_the_start(harness: RuntimeHarness):
+    harness.directory.prepare()
+    ports = PortAllocator(directory=harness.directory, port_range=range(21000, 21005))
+    ports.allocate("job-1", [("worker", 0)])
+    ports.allocate("job-2", [("worker", 0)])
+    harness.directory.archive_job("job-1")
+    harness.runtime()
+
+    assert [str(entry.readlink()) for entry in harness.directory.ports.iterdir()] == ["job-2/worker-0"]
