@@ -84,8 +84,7 @@ class PartitionHandler:
 
     async def handle(self, batch: Sequence[StoredEvent], *, live: bool) -> None:
         """Apply a batch of events and, when caught up, decide. Records are stored by ``flush``, or before a decision takes effect."""
-        for stored in batch:
-            await self._recall(stored)
+        await asyncio.gather(*map(self._recall, batch))
         steps: dict[str, tuple[JobRecord | None, JobRecord]] = {}
         for stored in batch:
             self._apply_event(stored, steps)
