@@ -14,6 +14,7 @@ last of these jobs, or with the build if there is none.
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -218,17 +219,16 @@ class StateDirectory(msgspec.Struct, frozen=True):
         return (self.jobs / safe_name(job_id)).exists()
 
     def archive_job(self, job_id: str) -> None:
-        """Archive the directory of a job, all of whose runs have ended."""
-        with suppress(FileNotFoundError):
+        """Archive the directory of a job, all of whose runs have ended; a second directory of the job stays live."""
+        with _ignoring(errno.ENOENT, errno.ENOTEMPTY):
             (self.jobs / safe_name(job_id)).rename(self.archive / job_id)
 
     def recall_job(self, job_id: str) -> bool:
         """Make an archived job live again; returns whether it was archived."""
-        try:
+        with _ignoring(errno.ENOENT, errno.ENOTEMPTY):
             (self.archive / safe_name(job_id)).rename(self.jobs / job_id)
-        except FileNotFoundError:
-            return False
-        return True
+            return True
+        return False
 
     def build(self, job_id: str) -> Path:
         """Return the directory of a build."""
@@ -305,6 +305,15 @@ def safe_name(token: str) -> str:
             f"{token!r} is not a valid name; use at most 128 letters, digits, '.', '_' and '-'"
         )
     return token
+
+
+@contextmanager
+def _ignoring(*codes: int) -> Generator[None]:
+    try:
+        yield
+    except OSError as error:
+        if error.errno not in codes:
+            raise
 
 
 def _subdirectories(parent: Path) -> list[Path]:

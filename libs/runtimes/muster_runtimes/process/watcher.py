@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 from muster_core.models import ENDED_STATES, ReplicaState
 from muster_runtimes.notifier import ChangeListener, ChangeNotifier
@@ -20,6 +20,7 @@ from muster_runtimes.process.state_files import (
     ShimState,
     Stage,
     StateDirectory,
+    UnsafeNameError,
     open_shim,
     read_state,
     record_loss,
@@ -141,7 +142,8 @@ class ReplicaWatcher:
     def watch(self, job_id: str) -> Generator[None]:
         """Keep the observations of a job, which may be archived before or meanwhile."""
         if job_id not in self._observations:
-            self._load(job_id)
+            with suppress(UnsafeNameError):
+                self._load(job_id)
         self._watched[job_id] += 1
         try:
             yield
@@ -157,7 +159,7 @@ class ReplicaWatcher:
             self._forget_archived(job_id)
 
     def _forget_archived(self, job_id: str) -> None:
-        if not self._directory.is_live(job_id):
+        if job_id in self._observations and not self._directory.is_live(job_id):
             self._observations.pop(job_id, None)
 
     async def refresh_job(self, job_id: str) -> None:

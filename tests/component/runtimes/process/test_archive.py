@@ -149,3 +149,21 @@ async def test_ports_of_jobs_that_are_not_live_are_released_at_the_start(harness
     harness.runtime()
 
     assert [str(entry.readlink()) for entry in harness.directory.ports.iterdir()] == ["job-2/worker-0"]
+
+
+async def test_a_job_with_a_second_directory_stays_as_it_is(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    await run(harness, runtime)
+    second = harness.directory.jobs / "job-1"
+    second.mkdir()
+    (second / "members.json").touch()
+    assert not harness.directory.recall_job("job-1")
+    await runtime.archive_job("job-1")
+
+    assert archived(harness) == list(runtime.job_ids()) == ["job-1"]
+
+
+async def test_a_name_that_is_not_that_of_a_job_has_no_observations(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    async with runtime.watch_job("../job-1"):
+        assert runtime.job_observations("../job-1") == []
