@@ -16,9 +16,8 @@ from muster_local.processes import LocalError, Program
 BROKER = "broker"
 GATEWAY = "gateway"
 POD_LAUNCHER = "pod-launcher"
-SCHEDULER = "scheduler"
 SINK = "sink"
-SERVICES = (GATEWAY, "spec-validator", SCHEDULER, POD_LAUNCHER, "scaler", "status-tracker")
+SERVICES = (GATEWAY, "spec-validator", "scheduler", POD_LAUNCHER, "scaler", "status-tracker")
 DEFAULT_PORT = 8700
 
 _BAD_SETTINGS = 2
@@ -26,13 +25,13 @@ _BROKER_GRACE_S = 10.0
 _DRAIN_S = 5.0
 _GRACE_S = 7.0
 
-_NICENESS_LOCAL = {GATEWAY: 0, SCHEDULER: 5}
-"""The niceness with the process runtime, 19 for the others. Under a flood of submissions the broker and the gateway run first, since
-acknowledged jobs can be scheduled later, and then the scheduler, which explains why jobs wait. Replicas inherit pod-launcher's
-niceness, so that training does not slow down this machine's user."""
+_NICENESS_LOCAL = 19
+"""The niceness with the process runtime. Under a flood of submissions the broker and the gateway run first, since
+acknowledged jobs can be scheduled later. Replicas inherit pod-launcher's niceness, so that training does not slow down
+this machine's user."""
 
-_NICENESS_KUBERNETES = {POD_LAUNCHER: 0}
-"""The niceness on Kubernetes, 10 for the others: they yield to pod-launcher, or the API server idles while jobs wait."""
+_NICENESS_KUBERNETES = 10
+"""The niceness on Kubernetes: the other services yield to pod-launcher, or the API server idles while jobs wait."""
 
 _ALLOCATOR = {"MALLOC_ARENA_MAX": "1"}
 """With an arena of glibc for each thread, freed memory of a service stays spread over them: it grows for hours."""
@@ -194,8 +193,8 @@ class SystemPrograms:
 
     def _program(self, name: str, service: str, module: str, env: Mapping[str, str]) -> Program:
         options = self._options
-        niceness = (
-            _NICENESS_KUBERNETES.get(service, 10) if options.kubeconfig else _NICENESS_LOCAL.get(service, 19)
+        first, others = (
+            (POD_LAUNCHER, _NICENESS_KUBERNETES) if options.kubeconfig else (GATEWAY, _NICENESS_LOCAL)
         )
         common = {
             "PYTHONUNBUFFERED": "1",
@@ -210,7 +209,7 @@ class SystemPrograms:
             cwd=str(options.workdir),
             grace_s=_GRACE_S,
             fatal_exit=_BAD_SETTINGS,
-            niceness=niceness if options.lower_priority else 0,
+            niceness=others if options.lower_priority and service != first else 0,
         )
 
     def _environment_of(self, service: str) -> dict[str, str]:

@@ -5,7 +5,6 @@ from muster_local.directory import DataDirectory
 from muster_local.programs import (
     GATEWAY,
     POD_LAUNCHER,
-    SCHEDULER,
     SERVICES,
     LocalOptions,
     Spans,
@@ -93,7 +92,6 @@ def niceness_of(programs: SystemPrograms) -> dict[str, int]:
 def test_with_the_process_runtime_only_the_gateway_has_normal_priority() -> None:
     niceness = niceness_of(system())
     assert niceness.pop(GATEWAY) == 0
-    assert niceness.pop(SCHEDULER) == 5
     assert set(niceness.values()) == {19}
 
 
