@@ -10,7 +10,6 @@ import json
 import signal
 import sys
 import time
-from collections import defaultdict
 from contextlib import suppress
 
 import grpc.aio
@@ -27,8 +26,8 @@ class Reader:
     def __init__(self, jobs: job_service_pb2_grpc.JobServiceAsyncStub) -> None:
         self._jobs = jobs
         self._newest = ""
-        self.seconds: defaultdict[str, list[float]] = defaultdict(list)
-        """The times of each kind of read."""
+        self.seconds: list[float] = []
+        """How long each read took."""
 
     async def repeat(self) -> None:
         """Read until cancelled. A job that is deleted meanwhile is not found; the answer counts."""
@@ -37,7 +36,7 @@ class Reader:
                 began = time.monotonic()
                 with suppress(grpc.aio.AioRpcError):
                     await self._read(kind)
-                self.seconds[kind].append(time.monotonic() - began)
+                self.seconds.append(time.monotonic() - began)
                 await asyncio.sleep(_PAUSE_S)
 
     async def _read(self, kind: str) -> None:
