@@ -107,13 +107,19 @@ class PartitionHandler:
         """Decide about every job that changed or whose deadline may have passed."""
         due, self._due = self._due, set()
         try:
-            await self._save_records(
-                [job_id for job_id in due if job_id in self._unsaved and self._instructions(job_id)]
+            publishing = {job_id for job_id in due if self._publishes(job_id)}
+            await self._save_records([job_id for job_id in publishing if job_id in self._unsaved])
+            await asyncio.gather(
+                *(self._decide(job_id) for job_id in publishing), self._delete_due(due - publishing)
             )
-            await asyncio.gather(*(self._decide(job_id) for job_id in due))
         except BaseException:
             self._due |= due
             raise
+
+    async def _delete_due(self, job_ids: Collection[str]) -> None:
+        """Decide about jobs whose records are at most deleted, while no record is being stored."""
+        async with self._write_lock:
+            await asyncio.gather(*(self._decide(job_id) for job_id in job_ids))
 
     async def expire(self, now: int) -> None:
         """Decide about the jobs whose deadline passed before ``now`` (µs), and those of failed decisions."""
@@ -205,6 +211,10 @@ class PartitionHandler:
         record = self._records.get(job_id)
         return decide(record, self._clock(), self._retention) if record is not None else ()
 
+    def _publishes(self, job_id: str) -> bool:
+        """Return whether a decision takes effect elsewhere; what only deletes the record needs no record."""
+        return any(not isinstance(each, DeleteRecord) for each in self._instructions(job_id))
+
     async def _decide(self, job_id: str) -> None:
         record = self._records.get(job_id)
         if record is None:
@@ -213,7 +223,7 @@ class PartitionHandler:
         if not instructions:
             # A deadline is taken once, and the clock may have been set back since.
             self.deadlines.set(job_id, next_deadline(record, self._retention))
-        elif job_id in self._unsaved:
+        elif job_id in self._unsaved and self._publishes(job_id):
             # The record has changed since it was stored: the job stays due.
             self._due.add(job_id)
             return

@@ -73,6 +73,23 @@ async def test_events_during_the_deletion_of_a_job_are_not_stored(partition: Par
     assert partition.store.stored == {}
 
 
+async def test_a_record_is_not_deleted_while_it_is_stored(partition: Partition) -> None:
+    await partition.submit()
+    await partition.end()
+    partition.store.writable.clear()
+    flushing = asyncio.create_task(partition.handler.flush())
+    await run_other_tasks()
+    deleting = asyncio.create_task(partition.request(Command.DELETE))
+    await run_other_tasks()
+    assert not deleting.done()
+
+    partition.store.writable.set()
+    async with asyncio.timeout(10):
+        await flushing
+        await deleting
+    assert partition.store.stored == {}
+
+
 async def test_a_record_that_changes_during_its_last_attempt_is_retried(partition: Partition) -> None:
     await partition.submit()
     await partition.validate()

@@ -184,6 +184,17 @@ async def test_a_job_deleted_by_another_owner_gets_no_decision(partition: Partit
     assert partition.publisher.published == []
 
 
+async def test_a_record_is_not_stored_again_before_it_is_deleted(partition: Partition) -> None:
+    await partition.submit()
+    await partition.end()
+    await partition.handler.flush()
+    written = len(partition.store.written)
+    await partition.request(Command.DELETE)
+
+    assert partition.store.stored == {}
+    assert len(partition.store.written) == written
+
+
 async def test_no_write_restores_a_deleted_job(partition: Partition) -> None:
     await partition.submit()
     await partition.end()
