@@ -84,7 +84,11 @@ class PartitionHandler:
 
     async def handle(self, batch: Sequence[StoredEvent], *, live: bool) -> None:
         """Apply a batch of events and, when caught up, decide. Records are stored by ``flush``, or before a decision takes effect."""
-        await asyncio.gather(*map(self._recall, batch))
+        recalls = await asyncio.gather(*map(self._recall, batch), return_exceptions=True)
+        # Raise only when none is in flight: it would take an old record back later.
+        for failure in recalls:
+            if failure is not None:
+                raise failure
         steps: dict[str, tuple[JobRecord | None, JobRecord]] = {}
         for stored in batch:
             self._apply_event(stored, steps)

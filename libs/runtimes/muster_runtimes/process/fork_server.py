@@ -130,6 +130,10 @@ class ReplicaStarter:
     async def start(self, replica: ReplicaId, spec: ReplicaSpec) -> Observation:
         """Start a replica unless it has started before, and return its state."""
         async with self._slots:
+            # Another instance may have run the replica, and archived the job, while this one waited.
+            self._directory.recall_job(replica.job_id)
+            if (seen := self._watcher.refresh(replica)) is not None:
+                return seen
             replace(self._folder(replica) / SPEC, msgspec.json.encode(spec))
             problem = ""
             for _ in range(_ATTEMPTS):

@@ -40,10 +40,13 @@ class PortAllocator:
         with locked(job_directory / "ports.lock", wait=True):
             ports = self._read(job_directory)
             missing = [key for role, index in replicas if (key := _key(role, index)) not in ports]
-            for key in missing:
-                ports[key] = self._reserve(f"{job_id}/{key}")
-            if missing:
-                replace(job_directory / "ports.json", msgspec.json.encode(ports))
+            try:
+                for key in missing:
+                    ports[key] = self._reserve(f"{job_id}/{key}")
+            finally:
+                # Also what was reserved before a failure: the release of the job reads it.
+                if missing:
+                    replace(job_directory / "ports.json", msgspec.json.encode(ports))
         return {(role, index): ports[_key(role, index)] for role, index in replicas}
 
     def allocated(self, job_id: str) -> dict[tuple[str, int], int]:

@@ -2,7 +2,7 @@
 
 ``jobs/<job>/<attempt>/<role>-<index>.<restart>/`` is one run of a replica, ``builds/<job>/`` the result of a build, ``ports/<number>``
 a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path. The directory of a job that
-has ended moves to ``archive/``, which nothing scans: the cost of a scan and the memory of the observations follow the live jobs.
+has ended moves to ``archive/``, where no runs are looked for: the cost of that and the memory of observations follow the live jobs.
 
 Only the holder of a run's lock writes its state. Pod-launcher takes the lock to finish a run that never started and to record an end
 that no shim recorded; so no pod-launcher can contradict a shim, nor another pod-launcher.
@@ -285,7 +285,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
 
     def archived_job_ids(self) -> Iterator[str]:
         """Yield the jobs whose directory is archived."""
-        yield from (folder.name for folder in _subdirectories(self.archive))
+        yield from (folder.name for folder in _subdirectories(self.archive) if _TOKEN.fullmatch(folder.name))
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Yield the runs of a job that have a directory."""

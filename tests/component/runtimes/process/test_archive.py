@@ -4,7 +4,7 @@ import pytest
 from runtime_harness import RuntimeHarness, wait_for, worker
 
 from muster_core.models import ReplicaState
-from muster_runtimes.process import ProcessOptions, ProcessRuntime
+from muster_runtimes.process import NoFreePortError, ProcessOptions, ProcessRuntime
 from muster_runtimes.process.ports import PortAllocator
 
 PROGRAM = "print('trained', flush=True)"
@@ -167,3 +167,19 @@ async def test_a_name_that_is_not_that_of_a_job_has_no_observations(harness: Run
     runtime = harness.runtime()
     async with runtime.watch_job("../job-1"):
         assert runtime.job_observations("../job-1") == []
+
+
+async def test_ports_of_a_failed_allocation_are_released_with_the_job(harness: RuntimeHarness):
+    harness.directory.prepare()
+    ports = PortAllocator(directory=harness.directory, port_range=range(21000, 21002))
+    with pytest.raises(NoFreePortError):
+        ports.allocate("job-1", [("worker", index) for index in range(3)])
+    ports.release("job-1")
+
+    assert list(harness.directory.ports.iterdir()) == []
+
+
+async def test_a_directory_with_another_name_in_the_archive_is_ignored(harness: RuntimeHarness):
+    harness.directory.prepare()
+    (harness.directory.archive / "my job").mkdir()
+    assert list(harness.runtime().archived_job_ids()) == []
