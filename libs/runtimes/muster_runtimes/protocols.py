@@ -113,7 +113,7 @@ class ReplicaControl(Protocol):
     async def addresses(
         self, job_id: str, replicas: Sequence[tuple[str, int]], *, job: str, namespace: str
     ) -> Mapping[tuple[str, int], str]:
-        """Return ``host:port`` for each (role, index); it stays the same for the life of the job."""
+        """Return ``host:port`` for each (role, index); it stays the same until the job is archived or forgotten."""
         ...
 
     async def start(self, launch: Launch) -> Observation:
@@ -180,7 +180,7 @@ class ReplicaObserver(Protocol):
         ...
 
     def observations(self) -> Sequence[Observation]:
-        """Return the state of every known replica, including ended replicas of jobs that are not forgotten."""
+        """Return the state of every known replica, including ended replicas of jobs that are neither archived nor forgotten."""
         ...
 
     def job_observations(self, job_id: str) -> Sequence[Observation]:

@@ -376,7 +376,7 @@ class Launcher:
                 self._archived.add(job_id)
 
     async def _unrecorded(self, partition: int) -> set[str]:
-        """Return the archived jobs of a partition that were deleted before this instance followed the history."""
+        """Return the archived jobs of a partition that have no record of an ended job, for example because they were deleted."""
         archived = {j for j in self._runtime.archived_job_ids() if partition_of(j) == partition}
         for filter_key in ended_partition_records(partition) if archived else ():
             async with aclosing(self._records.headers(filter_key)) as batches:

@@ -55,7 +55,7 @@ class RecentLogLines:
             self._descriptor = None
 
     def _opened(self) -> int | None:
-        # It may be moved between the two steps of an attempt, once.
+        # The file may be moved between the lookup of its path and the open.
         for _ in range(2):
             if self._descriptor is None:
                 with suppress(FileNotFoundError, NotADirectoryError):

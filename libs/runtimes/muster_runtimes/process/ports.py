@@ -68,7 +68,7 @@ class PortAllocator:
             (job_directory / "ports.json").unlink(missing_ok=True)
 
     def sweep(self) -> None:
-        """Release the ports of jobs that are not live, in case pod-launcher died before it listed or released them."""
+        """Release ports that are reserved for jobs that are archived or deleted, in case pod-launcher died before it did so."""
         for entry in self._directory.ports.iterdir():
             job_id = _holder(entry).partition("/")[0]
             if job_id and not self._directory.is_live(job_id):

@@ -163,7 +163,7 @@ class ReplicaWatcher:
             self._observations.pop(job_id, None)
 
     async def refresh_job(self, job_id: str) -> None:
-        """Read all runs of a job, including those that another instance started; an archived job is live again."""
+        """Move the job out of the archive if it is there, and read all its runs, including those that another instance started."""
         found = await asyncio.to_thread(self._recalled, job_id)
         for replica in found:
             if self._needs_refresh(replica):
