@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from muster_bus import Bus
 from muster_bus.ordered_consumer import StreamRange, read_range
-from muster_core.events import JobEvicted, JobResized, JobRestarting, StoredEvent
+from muster_core.events import JobEvicted, JobFinished, JobResized, JobRestarting, StoredEvent
 from muster_core.lifecycle import apply_event
 from muster_core.models import JobRecord, Phase
-from muster_events.catalogue import JOBS_STREAM
+from muster_events.catalogue import JOBS_STREAM, SCHEDULER
 from muster_events.codec import read_job_event
 from muster_events.subjects import JOB_EVENTS
 
@@ -27,32 +27,57 @@ async def read_history(bus: Bus) -> list[StoredEvent]:
 class ResizeInvariants:
     """Applies events to job records and checks the result, for a pool with these milli-CPU per node.
 
-    ``resizes`` has the resizes by job id.
+    ``resizes`` has the resizes by job id, with those that crossed the job's end and changed nothing.
     """
 
     def __init__(self, nodes: Mapping[str, int]) -> None:
         self.records: dict[str, JobRecord] = {}
         self.resizes: dict[str, list[JobResized]] = defaultdict(list)
         self._nodes = nodes
+        self._ended_at: dict[str, int] = {}
+        self._decided_at: list[int] = []
 
     def apply(self, stored: StoredEvent) -> None:
         """Apply one event.
 
         Raises:
-            AssertionError: a size is out of bounds, another replica changed, or a node is overcommitted.
+            AssertionError: a size is out of bounds, another replica changed, a node is overcommitted, or the scheduler
+                resized a job whose end it had read.
         """
         before = self.records.get(stored.job_id)
         transition = apply_event(before, stored)
         assert transition.record is not None, transition.invalid
         after = self.records[stored.job_id] = transition.record
         assert not isinstance(stored.event, JobRestarting | JobEvicted), f"{after.name}: {stored.event}"
+        if stored.source == SCHEDULER:
+            self._decided_at.append(stored.sequence)
+        if isinstance(stored.event, JobFinished) and transition.invalid is None:
+            self._ended_at[stored.job_id] = stored.sequence
         if isinstance(stored.event, JobResized):
-            assert transition.invalid is None, f"{after.name}: {transition.invalid}"
+            if transition.invalid is not None:
+                self._assert_crossed(stored, transition.invalid, before, after)
             self.resizes[stored.job_id].append(stored.event)
         _assert_in_bounds(after)
         if before is not None:
             _assert_survivors_stay(before, after)
         self._assert_capacity()
+
+    def _assert_crossed(
+        self, resized: StoredEvent, invalid: str, before: JobRecord | None, after: JobRecord
+    ) -> None:
+        """Check that the scheduler could not know the job's end, and that the resize changed nothing.
+
+        The scheduler reads the stream up to its last commit before it decides again. So between an end that it had not
+        read and the resize lie no decisions of it but those of the same commit, whose sequences are consecutive.
+        """
+        ended_at = self._ended_at.get(resized.job_id)
+        assert ended_at is not None, f"{after.name}: {invalid}"
+        since = [sequence for sequence in self._decided_at if sequence > ended_at]
+        assert since == list(range(since[0], resized.sequence + 1)), (
+            f"{after.name}: {invalid}, ended at {ended_at}"
+        )
+        assert before is not None
+        assert (before.replicas, before.generation) == (after.replicas, after.generation)
 
     def _assert_capacity(self) -> None:
         allocated: Counter[str] = Counter()
