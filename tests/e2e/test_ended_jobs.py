@@ -11,17 +11,16 @@ from harness import Connect, Launcher, output_of, submit, wait_for_phase
 
 from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
+from muster_runtimes.process.state_files import StateDirectory
 
 SUCCEEDED = job_pb2.PHASE_SUCCEEDED
 
 
 async def wait_until_archived(system: LocalSystem, *job_ids: str) -> None:
-    """Wait until these jobs have no directories among those of live jobs."""
-    replicas = system.directory.replicas
+    """Wait until these jobs have directories, and no job is live."""
+    directory = StateDirectory(system.directory.replicas)
     async with asyncio.timeout(20):
-        while {path.name for path in (replicas / "archive").iterdir()} != set(job_ids) or [
-            *(replicas / "jobs").iterdir()
-        ]:
+        while directory.archived_job_ids() != set(job_ids) or list(directory.job_ids()):
             await asyncio.sleep(0.1)
 
 

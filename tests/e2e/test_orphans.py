@@ -15,6 +15,7 @@ from harness import ROOT, start, submit, wait_for_phase
 from muster import AsyncClient, NotFound, Rejected
 from muster_local import LocalOptions, LocalSystem
 from muster_rpc.v1 import job_pb2, orphan_service_pb2 as pb
+from muster_runtimes.process.state_files import StateDirectory
 
 RUNNING, SUCCEEDED, QUEUED = job_pb2.PHASE_RUNNING, job_pb2.PHASE_SUCCEEDED, job_pb2.PHASE_QUEUED
 
@@ -42,6 +43,11 @@ class RestoredSystem:
                 print(system.log_text()[-20_000:])
                 raise
 
+    @property
+    def replicas(self) -> StateDirectory:
+        """The directory of the replicas."""
+        return StateDirectory(LocalSystem(self.folder / "data", self.options).directory.replicas)
+
     def back_up(self) -> None:
         """Copy the store."""
         shutil.copytree(self.store, self.folder / "backup")
@@ -51,10 +57,10 @@ class RestoredSystem:
         shutil.rmtree(self.store)
         shutil.copytree(self.folder / "backup", self.store)
 
-    def counted(self, name: str, gate: str) -> str:
+    def counted(self, name: str, gate: str, *, cpu: int = 1) -> str:
         """Return a job whose replica adds a line to the file ``name`` at its start, and ends with 0 once the file ``gate`` exists."""
         wait = f"echo start >> {self.folder / name}; while [ ! -e {self.folder / gate} ]; do sleep 0.1; done"
-        return job(name, "sh", "-c", wait, cpu=1)
+        return job(name, "sh", "-c", wait, cpu=cpu)
 
     def starts(self, name: str) -> int:
         """Return how many replicas of a job have started."""
@@ -166,3 +172,30 @@ async def test_a_record_behind_its_replicas_continues_from_them(restored: Restor
         assert (ended.status.phase, ended.status.attempt) == (SUCCEEDED, 2)
         assert job_pb2.JOB_EVENT_TYPE_JOB_ADOPTED in [entry.event for entry in ended.status.history]
         assert restored.starts("early") == 2
+
+
+async def test_a_job_that_was_waiting_in_an_older_store_does_not_run_again_after_it_has_ended(
+    restored: RestoredSystem,
+) -> None:
+    async with restored.running() as muster:
+        await start(muster, restored.counted("running", "go", cpu=2))
+        waiting = await submit(muster, restored.counted("waiting", "go"))
+        await wait_for_phase(muster, waiting, QUEUED)
+    restored.back_up()
+    async with restored.running() as muster:
+        (restored.folder / "go").touch()
+        for name in ("running", "waiting"):
+            assert (await muster.wait(name)).status.phase == SUCCEEDED
+        async with asyncio.timeout(20):
+            while list(restored.replicas.job_ids()):
+                await asyncio.sleep(0.1)
+    restored.restore()
+
+    async with restored.running() as muster:
+        for name in ("running", "waiting"):
+            assert (await muster.wait(name)).status.phase == SUCCEEDED
+        # At once, not only when it is placed again.
+        history = (await muster.get("waiting")).status.history
+        assert job_pb2.JOB_EVENT_TYPE_JOB_ADOPTED in [entry.event for entry in history]
+        assert [orphan async for orphan in muster.orphans()] == []
+    assert [restored.starts(name) for name in ("running", "waiting")] == [1, 1]

@@ -175,7 +175,7 @@ class Machine:
         self.nodes = {node.name: node for node in nodes}
         self.ledger = Ledger(self.nodes, report)
         self.jobs: dict[str, dict[ReplicaId, Folder]] = {}
-        self.archive: dict[str, dict[ReplicaId, Folder]] = {}
+        self.live: set[str] = set()
         self._random = random
         self._pids = itertools.count(1000)
         self._shims: dict[int, Folder] = {}
@@ -191,6 +191,7 @@ class Machine:
                 "signal_stop": self.signal_stop,
                 "request_stop": _request_stop,
                 "finish_unstarted": _finish_unstarted,
+                "is_locked": _is_locked,
             }.items():
                 if hasattr(module, name):
                     setattr(module, name, function)
@@ -199,6 +200,7 @@ class Machine:
     def keep(self, folder: Folder) -> None:
         """Create the directory of a run."""
         self.jobs.setdefault(folder.replica.job_id, {})[folder.replica] = folder
+        self.live.add(folder.replica.job_id)
 
     def launch_of(self, replica: ReplicaId) -> Launch | None:
         """Return what a run was started with."""
@@ -206,8 +208,8 @@ class Machine:
         return folder.launch if folder is not None else None
 
     def runs(self, job_id: str) -> Mapping[ReplicaId, Folder]:
-        """Return the runs of a job, also of an archived one."""
-        return self.jobs.get(job_id) or self.archive.get(job_id, {})
+        """Return the runs of a job, live or archived."""
+        return self.jobs.get(job_id, {})
 
     def has(self, folder: Folder) -> bool:
         """Return whether the directory of a run exists."""
@@ -230,6 +232,7 @@ class Machine:
             folder.has_shim = True
             folder.launch = launch
             self._shims[pid] = folder
+            self.live.add(folder.replica.job_id)
             self.loop.call_later(self._random.uniform(0.003, 0.03), self._run, folder, context=_NOWHERE)
         self.loop.deliver(self.loop.now + self._random.uniform(0.03, 0.06), caller, _answer, answer)
 
@@ -333,7 +336,7 @@ class Machine:
             if folder.has_shim:
                 raise StillRunningError(f"{folder.replica} still runs")
         self.jobs.pop(job_id, None)
-        self.archive.pop(job_id, None)
+        self.live.discard(job_id)
 
     def _wall_us(self) -> int:
         return self.loop.wall_ns() // 1000
@@ -346,31 +349,32 @@ class MemoryDirectory:
         self._machine = machine
 
     def job_ids(self) -> Iterator[str]:
-        """Yield the jobs that have a directory."""
-        yield from list(self._machine.jobs)
+        """Yield the live jobs."""
+        yield from list(self._machine.live)
 
-    def archived_job_ids(self) -> Iterator[str]:
-        """Yield the jobs whose directory is archived."""
-        yield from list(self._machine.archive)
+    def archived_job_ids(self) -> set[str]:
+        """Return the jobs that have a directory and are not live."""
+        return self._machine.jobs.keys() - self._machine.live
 
     def job(self, job_id: str) -> _File:
         """Return the directory of a job."""
-        return _File(job_id in self._machine.jobs or job_id in self._machine.archive)
+        return _File(job_id in self._machine.jobs)
 
     def is_live(self, job_id: str) -> bool:
-        """Return whether the job has a directory that is not archived."""
-        return job_id in self._machine.jobs
+        """Return whether the runs of a job are looked for."""
+        return job_id in self._machine.live
+
+    def mark_live(self, job_id: str) -> None:
+        """Make an archived job live."""
+        if job_id in self._machine.jobs:
+            self._machine.live.add(job_id)
+
+    def open_job(self, job_id: str) -> None:
+        """Do nothing: a run creates the directory of its job."""
 
     def archive_job(self, job_id: str) -> None:
-        """Archive the directory of a job."""
-        self._machine.archive[job_id] = self._machine.jobs.pop(job_id)
-
-    def recall_job(self, job_id: str) -> bool:
-        """Make an archived job live again."""
-        if job_id not in self._machine.archive:
-            return False
-        self._machine.jobs[job_id] = self._machine.archive.pop(job_id)
-        return True
+        """Stop looking for runs of a job."""
+        self._machine.live.discard(job_id)
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Yield the runs of a job that have a directory."""
@@ -492,6 +496,11 @@ def _read_state(folder: Folder) -> ShimState | None:
 
 def _request_stop(folder: Folder, *, grace_s: float) -> None:
     folder.stop_within_s = grace_s
+
+
+def _is_locked(folder: object) -> bool:
+    """Return False: no simulated shim is between its lock and its state."""
+    return False
 
 
 def _finish_unstarted(folder: Folder, final: ShimState) -> ShimState | None:

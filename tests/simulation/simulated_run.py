@@ -313,17 +313,14 @@ class SimulatedRun:
         def is_clean() -> bool:
             markers = (message.headers or {} for message in bucket.messages.values())
             return (
-                not machine.jobs
-                and not machine.archive
-                and not machine.ledger.running
-                and all("KV-Operation" in m for m in markers)
+                not machine.jobs and not machine.ledger.running and all("KV-Operation" in m for m in markers)
             )
 
         if not await self._wait_until(is_clean, _TO_CLEAN_S):
             records = [m.subject for m in bucket.messages.values() if "KV-Operation" not in (m.headers or {})]
             self.report(
                 "left over",
-                f"directories {[*machine.jobs, *machine.archive]}, runs {list(machine.ledger.running)}, records {records}",
+                f"directories {list(machine.jobs)}, runs {list(machine.ledger.running)}, records {records}",
             )
 
 

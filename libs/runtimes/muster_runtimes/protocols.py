@@ -175,7 +175,7 @@ class ReplicaObserver(Protocol):
         """Return the jobs of which the runtime holds anything, started or not, except archived ones."""
         ...
 
-    def archived_job_ids(self) -> Collection[str]:
+    async def archived_job_ids(self) -> Collection[str]:
         """Return the jobs that are archived."""
         ...
 

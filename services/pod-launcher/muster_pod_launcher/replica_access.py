@@ -120,7 +120,13 @@ class ReplicaServicer(queries_pb2_grpc.ReplicaServiceServicer):
                 while True:
                     # The replicas must be read after this, or a last one could be missed.
                     settled = not request.follow or await self._is_settled(request.job_id)
-                    fresh = [replica for replica in self._selected(request) if replica not in started]
+                    if settled:
+                        # Another instance may have started the last ones: all are known after the entry.
+                        async with self._runtime.watch_job(request.job_id):
+                            selected = self._selected(request)
+                    else:
+                        selected = self._selected(request)
+                    fresh = [replica for replica in selected if replica not in started]
                     if request.follow:
                         for replica in fresh:
                             tasks.create_task(self._read(request, [replica], chunks))

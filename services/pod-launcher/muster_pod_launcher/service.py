@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import aclosing
 from functools import partial
 from typing import TypeVar
@@ -161,7 +161,7 @@ class Launcher:
         self._records = records_of(bus)
         self._observer = ReplicaSpanRecorder(ctx.telemetry)
         self._history = self._records.watch_headers(ENDED_RECORDS)
-        self._archived: set[str] = set()
+        self._ended: set[str] = set()
         self._deleted: set[str] = set()
         self._lookups = asyncio.Semaphore(_LOOKUPS)
         self.view = JobsView()
@@ -249,6 +249,7 @@ class Launcher:
     def _forget(self, job_id: str) -> None:
         """Drop what is known of a job that is removed from the runtime."""
         self.view.records.pop(job_id, None)
+        self._ended.discard(job_id)
         self._deleted.discard(job_id)
         self._adoption.release(job_id)
 
@@ -272,18 +273,17 @@ class Launcher:
             record = await ended_record(self._records, job_id)
         if record is not None and job_id not in self.view.records:
             self.view.records[job_id] = record
-            self._archived.add(job_id)
+            self._ended.add(job_id)
 
     def _is_over(self, job_id: str) -> bool:
         """Return whether the stored record of an ended job suffices from now on."""
         record = self.view.records.get(job_id)
-        if record is None or not record.settled or job_id not in self._archived:
+        if record is None or not record.settled or job_id not in self._ended:
             return False
         return all(seen.state in ENDED_STATES for seen in self._runtime.job_observations(job_id))
 
     def _drop(self, job_id: str) -> None:
         self._forget(job_id)
-        self._archived.discard(job_id)
         self._reconciler.release(job_id)
 
     def _reader(self, partition: int) -> PartitionReader:
@@ -319,13 +319,15 @@ class Launcher:
                 await self._runtime.acquire_partition(partition)
                 await self._clock.synchronised.wait()
                 await self._history.listed.wait()
-                await self._note_archived(partition)
+                await self._note_ended(partition)
+                archived = await self._retry(partial(self._archived, partition))
+                await self._refresh_restored(archived)
                 complete.set()
                 # Changes may have been missed: reconcile every job of the records and the runtime once.
                 for job_id in {*self._runtime.job_ids(), *self.view.records}:
                     if partition_of(job_id) == partition:
                         self._work_queue.add(job_id)
-                for job_id in await self._retry(partial(self._unrecorded, partition)):
+                for job_id in await self._retry(partial(self._unrecorded, partition, archived)):
                     self._work_queue.add(job_id)
         finally:
             await self._release(partition)
@@ -363,26 +365,39 @@ class Launcher:
                     if change.removed:
                         self._deleted.add(job_id)
                     elif job_id in self.view.records:
-                        self._archived.add(job_id)
+                        self._ended.add(job_id)
                     else:
                         continue
                     self._work_queue.add(job_id)
 
-    async def _note_archived(self, partition: int) -> None:
+    async def _note_ended(self, partition: int) -> None:
         """Look up which jobs were stored as ended before this instance followed the history."""
         settled = [r.job_id for r in self.view.records.values() if r.settled]
         for job_id in [job_id for job_id in settled if partition_of(job_id) == partition]:
             if await self._retry(lambda job_id=job_id: ended_record(self._records, job_id)) is not None:
-                self._archived.add(job_id)
+                self._ended.add(job_id)
 
-    async def _unrecorded(self, partition: int) -> set[str]:
-        """Return the archived jobs of a partition that have no record of an ended job, for example because they were deleted."""
-        archived = {j for j in self._runtime.archived_job_ids() if partition_of(j) == partition}
+    async def _archived(self, partition: int) -> frozenset[str]:
+        """Return the archived jobs of a partition."""
+        return frozenset(j for j in await self._runtime.archived_job_ids() if partition_of(j) == partition)
+
+    async def _refresh_restored(self, archived: Collection[str]) -> None:
+        """Observe the runs of archived jobs that have not ended by their records, as after an older store was restored."""
+        for job_id in archived:
+            record = self.view.records.get(job_id)
+            if record is not None and not record.settled:
+                await self._runtime.refresh_job(job_id)
+
+    async def _unrecorded(self, partition: int, archived: Collection[str]) -> set[str]:
+        """Return the ``archived`` jobs of a partition that have no record of an ended job, for example because they were deleted."""
+        unrecorded = set(archived)
         for filter_key in ended_partition_records(partition) if archived else ():
             async with aclosing(self._records.headers(filter_key)) as batches:
                 async for batch in batches:
-                    archived.difference_update(job_id_in_key(each.key) for each in batch if not each.removed)
-        return archived
+                    unrecorded.difference_update(
+                        job_id_in_key(each.key) for each in batch if not each.removed
+                    )
+        return unrecorded
 
     async def _retry(self, read: Callable[[], Awaitable[T]]) -> T:
         while True:

@@ -138,7 +138,7 @@ class KubernetesRuntime:
         """Return the jobs that have pods or a config map."""
         return {*self._store.job_ids(), *self._informers.config_map_job_ids()}
 
-    def archived_job_ids(self) -> Collection[str]:
+    async def archived_job_ids(self) -> Collection[str]:
         """Return none, see ``archive_job``."""
         return ()
 

@@ -130,8 +130,6 @@ class ReplicaStarter:
     async def start(self, replica: ReplicaId, spec: ReplicaSpec) -> Observation:
         """Start a replica unless it has started before, and return its state."""
         async with self._slots:
-            # Another instance may have run the replica, and archived the job, while this one waited.
-            self._directory.recall_job(replica.job_id)
             if (seen := self._watcher.refresh(replica)) is not None:
                 return seen
             replace(self._folder(replica) / SPEC, msgspec.json.encode(spec))
@@ -191,6 +189,7 @@ class ReplicaStarter:
             self._answers.pop(name).set_result("")
 
     def _folder(self, replica: ReplicaId) -> Path:
+        self._directory.open_job(replica.job_id)
         folder = self._directory.replica(replica)
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         return folder

@@ -40,7 +40,7 @@ class HeldJobFiles:
 
     def retain(self, job_id: str, retained: RetainedJob) -> None:
         """Write what recreates the record of a job."""
-        self._directory.job(job_id).mkdir(mode=0o700, exist_ok=True)
+        self._directory.open_job(job_id)
         replace(self._directory.retained(job_id), msgspec.json.encode(retained))
 
     def read(self, job_id: str) -> HeldJob:

@@ -1,4 +1,4 @@
-"""Port allocation: one port per replica, kept for the life of the job, safe against other instances that allocate at the same time.
+"""Port allocation: one port per replica, kept until the job ends, safe against other instances that allocate at the same time.
 
 A reservation is a symbolic link ``ports/<number> -> <job>/<role>-<index>``, which is created atomically. ``jobs/<job>/ports.json``
 lists the ports of a job.
@@ -35,8 +35,7 @@ class PortAllocator:
 
     def allocate(self, job_id: str, replicas: Sequence[tuple[str, int]]) -> dict[tuple[str, int], int]:
         """Return the port of each (role, index), allocated if it has none. Raises ``NoFreePortError``."""
-        job_directory = self._directory.job(job_id)
-        job_directory.mkdir(mode=0o700, exist_ok=True)
+        job_directory = self._directory.open_job(job_id)
         with locked(job_directory / "ports.lock", wait=True):
             ports = self._read(job_directory)
             missing = [key for role, index in replicas if (key := _key(role, index)) not in ports]

@@ -40,6 +40,7 @@ from muster_runtimes.process.state_files import (
     empty_trash,
     finish_unstarted,
     held_build,
+    is_locked,
     locked,
     prepare_build,
     read_state,
@@ -153,13 +154,14 @@ class ProcessRuntime:
         """Do nothing: the runs of all partitions stay known."""
 
     async def refresh_job(self, job_id: str) -> None:
-        """See ``ReplicaObserver``."""
+        """See ``ReplicaObserver``; an archived job is live afterwards."""
+        self._directory.mark_live(job_id)
         await self._watcher.refresh_job(job_id)
 
     @asynccontextmanager
     async def watch_job(self, job_id: str) -> AsyncGenerator[None]:
-        """See ``ReplicaObserver``; the runs of all live jobs are known."""
-        with self._watcher.watch(job_id):
+        """See ``ReplicaObserver``; all runs that exist at the entry are known inside the context."""
+        async with self._watcher.watch(job_id):
             yield
 
     def register_job(self, job_id: str, job: Job) -> None:
@@ -177,12 +179,12 @@ class ProcessRuntime:
             await self._nodes_changed.wait()
 
     def job_ids(self) -> Collection[str]:
-        """Return the live jobs that have a directory."""
+        """Return the live jobs."""
         return tuple(self._directory.job_ids())
 
-    def archived_job_ids(self) -> Collection[str]:
+    async def archived_job_ids(self) -> Collection[str]:
         """See ``ReplicaObserver``."""
-        return tuple(self._directory.archived_job_ids())
+        return await asyncio.to_thread(self._directory.archived_job_ids)
 
     async def retain_job(self, job_id: str, retained: RetainedJob) -> None:
         """See ``JobHolder``."""
@@ -190,8 +192,8 @@ class ProcessRuntime:
 
     async def held_job(self, job_id: str) -> HeldJob:
         """See ``JobHolder``."""
-        await self._watcher.refresh_job(job_id)
-        return await asyncio.to_thread(self._held.read, job_id)
+        async with self._watcher.watch(job_id):
+            return await asyncio.to_thread(self._held.read, job_id)
 
     async def orphans(self) -> Sequence[HeldJob]:
         """See ``JobHolder``."""
@@ -240,8 +242,8 @@ class ProcessRuntime:
         Returns when the replica runs or has failed to start. Its environment is ``launch.env``, CUDA_VISIBLE_DEVICES, and by default
         pod-launcher's PATH, HOME, LANG and TMPDIR.
         """
-        if self._directory.recall_job(launch.replica.job_id):
-            await self._watcher.refresh_job(launch.replica.job_id)
+        if not self._directory.is_live(launch.replica.job_id):
+            await self.refresh_job(launch.replica.job_id)
         seen = self._watcher.refresh(launch.replica)
         if seen is not None:
             return seen
@@ -256,6 +258,7 @@ class ProcessRuntime:
         folder = self._directory.replica(replica)
         state = read_state(folder)
         if state is None or not state.is_final:
+            self._directory.open_job(replica.job_id)
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             # Before the state is read again: a starting shim checks for this file after it has written its state.
             request_stop(folder, grace_s=grace_s)
@@ -281,19 +284,19 @@ class ProcessRuntime:
         """Do nothing: ended replicas have left only their logs."""
 
     async def archive_job(self, job_id: str) -> None:
-        """Release the ports of a job that has ended, and move its directory out of the way of scans; see ``ReplicaControl``."""
+        """Release the ports of a job that has ended, and exclude it from scans; see ``ReplicaControl``."""
         await asyncio.to_thread(self._archive_job, job_id)
         self._watcher.archive(job_id)
 
     async def write_members(self, job_id: str, content: bytes) -> str:
         """See ``JobFiles``."""
-        self._directory.job(job_id).mkdir(mode=0o700, exist_ok=True)
+        self._directory.open_job(job_id)
         replace(self._directory.members(job_id), content)
         return str(self._directory.members(job_id))
 
     async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
         """See ``JobFiles``."""
-        self._directory.job(job_id).mkdir(mode=0o700, exist_ok=True)
+        self._directory.open_job(job_id)
         await asyncio.to_thread(write_config, self._directory.config(job_id), files)
 
     def context(self, job_id: str, addresses: Addresses) -> RuntimeContext:
@@ -339,6 +342,7 @@ class ProcessRuntime:
         directory, at = self._directory, self._clock()
         job_directory = directory.job(job_id)
         if not job_directory.exists():
+            directory.archive_job(job_id)
             return
         for replica in directory.replicas(job_id):
             state = record_loss(directory.replica(replica), at=at)
@@ -350,6 +354,7 @@ class ProcessRuntime:
         build = held_build(directory, job_id)
         self._ports.release(job_id)
         job_directory.rename(directory.trash / f"{job_id}.{at}.{os.getpid()}")
+        directory.archive_job(job_id)
         if build is not None:
             release_build(directory, build, at=at)
         empty_trash(directory)
@@ -358,10 +363,12 @@ class ProcessRuntime:
         directory = self._directory
         if not directory.is_live(job_id):
             return
-        states = (read_state(directory.replica(replica)) for replica in directory.replicas(job_id))
-        if all(state is not None and state.is_final for state in states):
+        directory.archive_job(job_id)
+        # Only now: whatever starts from now on makes the job live again.
+        if any(_may_run(directory.replica(replica)) for replica in directory.replicas(job_id)):
+            directory.mark_live(job_id)
+        else:
             self._ports.release(job_id)
-            directory.archive_job(job_id)
 
     def _specify(self, launch: Launch) -> ReplicaSpec | LaunchRejection:
         build = self._directory.build(launch.build) if launch.build else None
@@ -388,4 +395,11 @@ class ProcessRuntime:
         seen = self._watcher.observation(replica)
         if seen is not None:
             return seen.state in ENDED_STATES
-        return not self._directory.job(replica.job_id).exists()
+        state = read_state(self._directory.replica(replica))
+        return state.is_final if state is not None else not self._directory.job(replica.job_id).exists()
+
+
+def _may_run(folder: Path) -> bool:
+    """Return whether a replica runs, or a shim is starting it."""
+    state = read_state(folder)
+    return not state.is_final if state is not None else is_locked(folder / LOCK)

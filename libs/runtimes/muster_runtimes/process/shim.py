@@ -9,6 +9,8 @@ The server reads one replica directory a line (relative to ROOT) from stdin and 
 ``directory<TAB>`` once the directory shows the result of the start, or ``directory<TAB>problem`` if it fails before that; so does the
 server if it cannot fork.
 
+Before a shim starts its replica it creates ``live/<job>``, so that every instance of pod-launcher observes the run.
+
 Files of a replica's directory: ``spec.json`` is what to run; ``lock`` is held by the shim for its whole life, so that a free lock
 proves a dead shim; ``state.json`` is written only by the holder of the lock; ``stop.json`` asks for an end within a grace period;
 ``output.log`` is the replica's output.
@@ -164,6 +166,7 @@ class Shim:
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGCHLD, signal.SIGTERM})
         _prctl(PR_SET_CHILD_SUBREAPER, 1)
+        self._mark_job_live()
         self._record("starting")
         if self._file("stop.json").exists() or signal.SIGTERM in signal.sigpending():
             self._record("removed", reason="stopped before it started")
@@ -208,6 +211,11 @@ class Shim:
                 time.sleep(0.005)
             else:
                 return descriptor
+
+    def _mark_job_live(self) -> None:
+        job = self._directory.parent.parent
+        with suppress(FileNotFoundError):
+            (job.parent.parent / "live" / job.name).touch(mode=0o600)
 
     def _spawn(self, spec: ShimSpec, log: int) -> int:
         problem_out, problem_in = os.pipe()

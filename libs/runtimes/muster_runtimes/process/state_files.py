@@ -1,8 +1,11 @@
 """The state on disk of the process runtime.
 
 ``jobs/<job>/<attempt>/<role>-<index>.<restart>/`` is one run of a replica, ``builds/<job>/`` the result of a build, ``ports/<number>``
-a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path. The directory of a job that
-has ended moves to ``archive/``, where no runs are looked for: the cost of that and the memory of observations follow the live jobs.
+a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path.
+
+Runs are looked for in the jobs that have a file ``live/<job>``, so that the cost of a scan and the memory of observations follow the
+live jobs. A job that has ended is archived: the file is removed, and nothing else changes. A shim creates the file again before it
+starts its replica, and whoever archives a job reads its runs after the removal. So every run that has not ended is found.
 
 Only the holder of a run's lock writes its state. Pod-launcher takes the lock to finish a run that never started and to record an end
 that no shim recorded; so no pod-launcher can contradict a shim, nor another pod-launcher.
@@ -14,7 +17,6 @@ last of these jobs, or with the build if there is none.
 
 from __future__ import annotations
 
-import errno
 import fcntl
 import os
 import re
@@ -23,7 +25,6 @@ import signal
 from collections.abc import Generator, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from enum import StrEnum
-from itertools import chain
 from os import close
 from pathlib import Path
 
@@ -165,6 +166,14 @@ def locked(path: Path, *, wait: bool = False) -> Generator[bool]:
         os.close(descriptor)
 
 
+def is_locked(path: Path) -> bool:
+    """Return whether a process holds the lock file at ``path``."""
+    if not path.exists():
+        return False
+    with locked(path) as mine:
+        return not mine
+
+
 _TOKEN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,127}")
 _LEAF = re.compile(r"(?P<role>.+)-(?P<index>\d+)\.(?P<restart>\d+)")
 
@@ -180,13 +189,13 @@ class StateDirectory(msgspec.Struct, frozen=True):
 
     @property
     def jobs(self) -> Path:
-        """The directory of the live jobs."""
+        """The directory of the jobs, live or archived."""
         return self.root / "jobs"
 
     @property
-    def archive(self) -> Path:
-        """The directory of the jobs that have ended."""
-        return self.root / "archive"
+    def live(self) -> Path:
+        """The directory of the files that mark jobs as live."""
+        return self.root / "live"
 
     @property
     def ports(self) -> Path:
@@ -205,30 +214,46 @@ class StateDirectory(msgspec.Struct, frozen=True):
 
     def prepare(self) -> None:
         """Create the directories, readable by their owner only, because environments may contain secrets."""
-        for folder in (self.root, self.jobs, self.archive, self.builds, self.ports, self.trash):
+        for folder in (self.root, self.jobs, self.builds, self.ports, self.trash):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if not self.live.exists():
+            self._mark_all_live()
+
+    def _mark_all_live(self) -> None:
+        """Create the marks of a directory that an older version has left, in one step."""
+        draft = self.root / f".live.{os.getpid()}"
+        draft.mkdir(mode=0o700, exist_ok=True)
+        for job_id in _names(self.jobs):
+            (draft / job_id).touch(mode=0o600)
+        try:
+            draft.rename(self.live)
+        except OSError:
+            # Another instance was faster.
+            shutil.rmtree(draft)
 
     def job(self, job_id: str) -> Path:
-        """Return the directory of a job, wherever it is."""
-        live = self.jobs / safe_name(job_id)
-        archived = self.archive / job_id
-        return archived if not live.exists() and archived.exists() else live
+        """Return the directory of a job."""
+        return self.jobs / safe_name(job_id)
+
+    def open_job(self, job_id: str) -> Path:
+        """Return the directory of a job, which is created if it does not exist, and make the job live."""
+        folder = self.job(job_id)
+        folder.mkdir(mode=0o700, exist_ok=True)
+        self.mark_live(job_id)
+        return folder
+
+    def mark_live(self, job_id: str) -> None:
+        """Make an archived job live; does nothing for a job without a directory."""
+        if self.job(job_id).exists():
+            (self.live / job_id).touch(mode=0o600)
 
     def is_live(self, job_id: str) -> bool:
-        """Return whether the job has a directory that is not archived."""
-        return (self.jobs / safe_name(job_id)).exists()
+        """Return whether the runs of a job are looked for."""
+        return (self.live / safe_name(job_id)).exists()
 
     def archive_job(self, job_id: str) -> None:
-        """Archive the directory of a job, all of whose runs have ended; a second directory of the job stays live."""
-        with _ignoring(errno.ENOENT, errno.ENOTEMPTY):
-            (self.jobs / safe_name(job_id)).rename(self.archive / job_id)
-
-    def recall_job(self, job_id: str) -> bool:
-        """Make an archived job live again; returns whether it was archived."""
-        with _ignoring(errno.ENOENT, errno.ENOTEMPTY):
-            (self.archive / safe_name(job_id)).rename(self.jobs / job_id)
-            return True
-        return False
+        """Stop looking for runs of a job. A run that has not ended must make the job live again."""
+        (self.live / safe_name(job_id)).unlink(missing_ok=True)
 
     def build(self, job_id: str) -> Path:
         """Return the directory of a build."""
@@ -280,12 +305,14 @@ class StateDirectory(msgspec.Struct, frozen=True):
                 return None
 
     def job_ids(self) -> Iterator[str]:
-        """Yield the live jobs that have a directory."""
-        yield from (folder.name for folder in _subdirectories(self.jobs))
+        """Yield the live jobs."""
+        yield from _names(self.live if self.live.exists() else self.jobs)
 
-    def archived_job_ids(self) -> Iterator[str]:
-        """Yield the jobs whose directory is archived."""
-        yield from (folder.name for folder in _subdirectories(self.archive) if _TOKEN.fullmatch(folder.name))
+    def archived_job_ids(self) -> set[str]:
+        """Return the jobs that have a directory and are not live."""
+        # In this order, because a job gets its directory first.
+        every = _names(self.jobs)
+        return every.difference(_names(self.live))
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Yield the runs of a job that have a directory."""
@@ -307,13 +334,9 @@ def safe_name(token: str) -> str:
     return token
 
 
-@contextmanager
-def _ignoring(*codes: int) -> Generator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno not in codes:
-            raise
+def _names(parent: Path) -> set[str]:
+    # Tens of thousands of names are read without a path for each.
+    return {name for name in os.listdir(parent) if _TOKEN.fullmatch(name)}  # noqa: PTH208
 
 
 def _subdirectories(parent: Path) -> list[Path]:
@@ -404,9 +427,8 @@ _LINK = "build"
 
 def retain_build(directory: StateDirectory, job_id: str, build: str) -> None:
     """Make a job hold the result of a build until the job is forgotten; repeated calls have no effect."""
-    folder = directory.job(job_id)
+    folder = directory.open_job(job_id)
     with suppress(FileExistsError):
-        folder.mkdir(mode=0o700, exist_ok=True)
         (folder / _LINK).symlink_to(Path("../../builds", safe_name(build)))
 
 
@@ -424,7 +446,7 @@ def prepare_build(directory: StateDirectory, build: str, source: Path) -> Path:
     draft = directory.builds / f".{safe_name(build)}.{os.getpid()}"
     shutil.rmtree(draft, ignore_errors=True)
     # The build of a job without a directory would count as forgotten.
-    directory.job(build).mkdir(mode=0o700, exist_ok=True)
+    directory.open_job(build)
     draft.mkdir(mode=0o700)
     for entry in source.iterdir():
         (draft / entry.name).symlink_to(entry)
@@ -449,14 +471,14 @@ def release_build(directory: StateDirectory, build: str, *, at: int) -> None:
 
 def sweep_builds(directory: StateDirectory, *, at: int) -> None:
     """Move to the trash the unheld directories of forgotten builds, in case pod-launcher died before it did so."""
-    known = {*_held_builds(directory), *directory.job_ids(), *directory.archived_job_ids()}
+    known = {*_held_builds(directory), *_names(directory.jobs)}
     for folder in directory.builds.iterdir():
         if not folder.name.startswith(".") and folder.name not in known:
             release_build(directory, folder.name, at=at)
 
 
 def _held_builds(directory: StateDirectory) -> Iterator[str]:
-    for job_id in chain(directory.job_ids(), directory.archived_job_ids()):
+    for job_id in _names(directory.jobs):
         with suppress(OSError):
             yield (directory.job(job_id) / _LINK).readlink().name
 

@@ -9,8 +9,8 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import Callable, Generator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from contextlib import asynccontextmanager, suppress
 
 from muster_core.models import ENDED_STATES, ReplicaState
 from muster_runtimes.notifier import ChangeListener, ChangeNotifier
@@ -84,13 +84,10 @@ class ReplicaWatcher:
     def load(self) -> None:
         """Read every run of live jobs once, without watching it."""
         for job_id in self._directory.job_ids():
-            self._load(job_id)
-
-    def _load(self, job_id: str) -> None:
-        for replica in self._directory.replicas(job_id):
-            state = read_state(self._directory.replica(replica))
-            if state is not None:
-                self._observe(replica, state)
+            for replica in self._directory.replicas(job_id):
+                state = read_state(self._directory.replica(replica))
+                if state is not None:
+                    self._observe(replica, state)
 
     async def rescan(self) -> None:
         """Observe what no pidfd reports: replicas that another instance started, unwatched replicas, and forgotten jobs.
@@ -104,9 +101,9 @@ class ReplicaWatcher:
                 await self._scan()
 
     async def _scan(self) -> None:
-        found = await asyncio.to_thread(self._list)
+        found = await asyncio.to_thread(self._list, list(self._watched))
         for job_id in self._observations.keys() - found.keys():
-            # It is live if its first replica started after the listing.
+            # It may be live, or watched, since the listing.
             if not self._directory.is_live(job_id) and job_id not in self._watched:
                 self.drop(job_id)
         stale = [
@@ -131,40 +128,38 @@ class ReplicaWatcher:
 
     def drop(self, job_id: str) -> None:
         """Drop a job, and report that as a change if it was known: reconciling it again would drop it again."""
-        dropped = self._observations.pop(job_id, None)
-        if dropped is None:
-            return
-        for replica in dropped:
-            self._unwatch(replica)
-        self._notifier.notify(job_id)
+        if self._remove(job_id):
+            self._notifier.notify(job_id)
 
-    @contextmanager
-    def watch(self, job_id: str) -> Generator[None]:
-        """Keep the observations of a job, which may be archived before or meanwhile."""
-        if job_id not in self._observations:
-            with suppress(UnsafeNameError):
-                self._load(job_id)
+    @asynccontextmanager
+    async def watch(self, job_id: str) -> AsyncGenerator[None]:
+        """Read all runs of a job, which may be archived before or meanwhile, and keep their observations."""
         self._watched[job_id] += 1
         try:
+            with suppress(UnsafeNameError):
+                await self.refresh_job(job_id)
             yield
         finally:
             self._watched[job_id] -= 1
             if not self._watched[job_id]:
                 del self._watched[job_id]
-                self._forget_archived(job_id)
+                self.archive(job_id)
 
     def archive(self, job_id: str) -> None:
-        """Drop the observations of a job that was archived, unless they are watched."""
-        if job_id not in self._watched:
-            self._forget_archived(job_id)
+        """Remove the observations of a job that was archived, unless they are watched."""
+        is_kept = job_id in self._watched or job_id not in self._observations
+        if not is_kept and not self._directory.is_live(job_id):
+            self._remove(job_id)
 
-    def _forget_archived(self, job_id: str) -> None:
-        if job_id in self._observations and not self._directory.is_live(job_id):
-            self._observations.pop(job_id, None)
+    def _remove(self, job_id: str) -> bool:
+        removed = self._observations.pop(job_id, None)
+        for replica in removed or ():
+            self._unwatch(replica)
+        return removed is not None
 
     async def refresh_job(self, job_id: str) -> None:
-        """Move the job out of the archive if it is there, and read all its runs, including those that another instance started."""
-        found = await asyncio.to_thread(self._recalled, job_id)
+        """Read all runs of a job, including those that another instance started."""
+        found = await asyncio.to_thread(lambda: list(self._directory.replicas(job_id)))
         for replica in found:
             if self._needs_refresh(replica):
                 self.refresh(replica)
@@ -180,12 +175,9 @@ class ReplicaWatcher:
             self._unwatch(replica)
         await asyncio.gather(*self._losses.values())
 
-    def _recalled(self, job_id: str) -> list[ReplicaId]:
-        self._directory.recall_job(job_id)
-        return list(self._directory.replicas(job_id))
-
-    def _list(self) -> dict[str, list[ReplicaId]]:
-        return {job_id: list(self._directory.replicas(job_id)) for job_id in self._directory.job_ids()}
+    def _list(self, watched: Iterable[str]) -> dict[str, list[ReplicaId]]:
+        job_ids = {*self._directory.job_ids(), *watched}
+        return {job_id: list(self._directory.replicas(job_id)) for job_id in job_ids}
 
     def _needs_refresh(self, replica: ReplicaId) -> bool:
         observation = self.observation(replica)

@@ -1,11 +1,25 @@
-"""The directory of a job that has ended moves out of the way of scans, and is found again when it is needed."""
+"""A job that has ended is archived: its runs are not looked for, and found again when they are needed."""
 
+import os
+
+import msgspec
 import pytest
-from runtime_harness import RuntimeHarness, wait_for, worker
+from runtime_harness import NODE, RuntimeHarness, wait_for, worker
 
 from muster_core.models import ReplicaState
 from muster_runtimes.process import NoFreePortError, ProcessOptions, ProcessRuntime
+from muster_runtimes.process.fork_server import ForkServer
 from muster_runtimes.process.ports import PortAllocator
+from muster_runtimes.process.replica_spec import make_spec
+from muster_runtimes.process.state_files import (
+    LOCK,
+    SPEC,
+    ReplicaSpec,
+    ShimState,
+    Stage,
+    locked,
+    write_state,
+)
 
 PROGRAM = "print('trained', flush=True)"
 
@@ -26,7 +40,7 @@ async def test_an_archived_job_is_not_scanned_and_has_no_observations_and_ports(
     runtime = harness.runtime()
     await run(harness, runtime)
 
-    assert archived(harness) == list(runtime.archived_job_ids()) == ["job-1"]
+    assert archived(harness) == sorted(await runtime.archived_job_ids()) == ["job-1"]
     assert list(runtime.job_ids()) == list(runtime.observations()) == []
     assert list(harness.directory.ports.iterdir()) == []
 
@@ -103,6 +117,8 @@ async def test_refresh_and_held_job_find_an_archived_job(harness: RuntimeHarness
 
     await runtime.archive_job("job-1")
     assert [one.exit_code for one in (await runtime.held_job("job-1")).runs] == [0]
+    assert archived(harness) == ["job-1"]
+    assert runtime.job_observations("job-1") == []
 
 
 async def test_forget_removes_an_archived_job(harness: RuntimeHarness):
@@ -111,9 +127,9 @@ async def test_forget_removes_an_archived_job(harness: RuntimeHarness):
     await runtime.forget("job-1")
 
     assert sorted(path.name for path in harness.root.rglob("*")) == [
-        "archive",
         "builds",
         "jobs",
+        "live",
         "ports",
         "trash",
     ]
@@ -151,18 +167,6 @@ async def test_ports_of_jobs_that_are_not_live_are_released_at_the_start(harness
     assert [str(entry.readlink()) for entry in harness.directory.ports.iterdir()] == ["job-2/worker-0"]
 
 
-async def test_a_job_with_a_second_directory_stays_as_it_is(harness: RuntimeHarness):
-    runtime = harness.runtime()
-    await run(harness, runtime)
-    second = harness.directory.jobs / "job-1"
-    second.mkdir()
-    (second / "members.json").touch()
-    assert not harness.directory.recall_job("job-1")
-    await runtime.archive_job("job-1")
-
-    assert archived(harness) == list(runtime.job_ids()) == ["job-1"]
-
-
 async def test_a_name_that_is_not_that_of_a_job_has_no_observations(harness: RuntimeHarness):
     runtime = harness.runtime()
     async with runtime.watch_job("../job-1"):
@@ -179,7 +183,87 @@ async def test_ports_of_a_failed_allocation_are_released_with_the_job(harness: R
     assert list(harness.directory.ports.iterdir()) == []
 
 
-async def test_a_directory_with_another_name_in_the_archive_is_ignored(harness: RuntimeHarness):
+async def test_a_run_that_starts_after_its_job_was_archived_is_observed_by_everybody(harness: RuntimeHarness):
+    """An instance that was paused between two steps of a start goes on after another one has archived the job."""
+    owner = harness.runtime()
+    answers: dict[str, str] = {}
+    paused = ForkServer(root=harness.root, on_answer=answers.__setitem__, on_death=lambda: None)
+    await run(harness, owner)
+    starts = harness.launch(worker(restart=1), "sleep", "300")
+    spec = make_spec(
+        starts,
+        nodes={NODE.name: NODE},
+        base=dict(os.environ),
+        workdir=harness.workdir,
+        log_bytes=0,
+        build=None,
+    )
+    assert isinstance(spec, ReplicaSpec)
+    directory = harness.directory.replica(worker(restart=1))
+    directory.mkdir()
+    (directory / SPEC).write_bytes(msgspec.json.encode(spec))
+    await owner.archive_job("job-1")
+    assert archived(harness) == ["job-1"]
+
+    paused.fork(harness.directory.name(worker(restart=1)))
+
+    def running() -> bool | None:
+        states = {seen.replica: seen.state for seen in owner.job_observations("job-1")}
+        return states.get(worker(restart=1)) is ReplicaState.RUNNING or None
+
+    await wait_for(owner, running)
+    await owner.archive_job("job-1")
+    assert archived(harness) == []
+    paused.close()
+
+
+async def test_a_job_whose_run_is_being_started_is_not_archived(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    await run(harness, runtime)
+    await runtime.refresh_job("job-1")
+    directory = harness.directory.replica(worker(restart=1))
+    directory.mkdir()
+    with locked(directory / LOCK):
+        await runtime.archive_job("job-1")
+        assert archived(harness) == []
+    await runtime.archive_job("job-1")
+    assert archived(harness) == ["job-1"]
+
+
+async def test_a_run_that_another_runtime_started_is_observed_while_its_archived_job_is_watched(
+    harness: RuntimeHarness,
+):
+    runtime = harness.runtime(ProcessOptions(rescan_s=0.05))
+    await run(harness, runtime)
+    async with runtime.watch_job("job-1"):
+        directory = harness.directory.replica(worker(restart=1))
+        directory.mkdir()
+        write_state(directory, ShimState(state=Stage.EXITED, at=1, exit_code=0))
+        await wait_for(runtime, lambda: len(runtime.job_observations("job-1")) == 2 or None)
+
+
+async def test_all_jobs_that_an_older_version_has_left_are_live(harness: RuntimeHarness):
+    older = harness.directory.jobs / "job-1" / "1" / "worker-0.0"
+    older.mkdir(parents=True)
+    write_state(older, ShimState(state=Stage.EXITED, at=1, exit_code=0))
+    assert list(harness.directory.job_ids()) == ["job-1"]
+
+    runtime = harness.runtime()
+    assert [seen.replica for seen in runtime.observations()] == [worker()]
+    assert list(runtime.job_ids()) == ["job-1"]
+
+
+async def test_the_mark_of_a_job_without_a_directory_is_removed_with_the_job(harness: RuntimeHarness):
+    runtime = harness.runtime()
+    (harness.directory.live / "job-1").touch()
+    assert list(runtime.job_ids()) == ["job-1"]
+    await runtime.forget("job-1")
+    assert list(runtime.job_ids()) == []
+
+
+async def test_a_directory_that_is_not_that_of_a_job_is_ignored(harness: RuntimeHarness):
     harness.directory.prepare()
-    (harness.directory.archive / "my job").mkdir()
-    assert list(harness.runtime().archived_job_ids()) == []
+    (harness.directory.jobs / "my job").mkdir()
+    (harness.directory.live / "my job").touch()
+    runtime = harness.runtime()
+    assert list(runtime.job_ids()) == list(await runtime.archived_job_ids()) == []

@@ -36,9 +36,9 @@ async def test_a_forgotten_job_leaves_nothing(harness: RuntimeHarness):
 
     assert list(runtime.observations()) == []
     assert sorted(path.name for path in harness.root.rglob("*")) == [
-        "archive",
         "builds",
         "jobs",
+        "live",
         "ports",
         "trash",
     ]
