@@ -148,3 +148,16 @@ DEFECTS: Mapping[str, Callable[[], None]] = {
 
 def _replace(owner: object, name: str, value: object) -> None:
     setattr(owner, name, value)
+
+
+DETECTED_AS: Mapping[str, str] = {
+    "blind-takeover": "false loss",
+    "stale-owner": "stale",
+    "standby-asked": "unavailable",
+    "double-placement": "overcommit",
+    "stale-leader": "stuck",
+    "lost-wake-up": "stuck",
+    "missed-deletion": "left over",
+    "reordered-commands": "stuck",
+}
+"""The kind of violation that shows each defect."""

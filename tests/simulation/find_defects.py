@@ -1,6 +1,6 @@
 """Search for the first seed that finds each defect: ``python tests/simulation/find_defects.py [--count 1000] [--jobs 2]``.
 
-Prints a table for docs/faults.md; the exit code is 1 if a defect was not found.
+Prints each with the kind of violation that shows it; the exit code is 1 if a defect was not found.
 """
 
 from __future__ import annotations
@@ -11,8 +11,8 @@ import os
 import sys
 from collections.abc import Sequence
 
-from defects import DEFECTS
-from simulated_run import run_seeds
+from defects import DEFECTS, DETECTED_AS
+from simulated_run import Outcome, run_seeds
 from workload import Fault
 
 
@@ -30,24 +30,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
     missed = 0
     print("| defect | first seed | violation |\n|---|---|---|")
     for name in chosen.defects:
-        found: dict[int, str] = {}
+        found: list[int] = []
+        kind = DETECTED_AS[name]
         seeds = range(chosen.first, chosen.first + chosen.count)
         for outcome in run_seeds(
             seeds,
             tuple(Fault),
             defect=DEFECTS[name],
             at_once=chosen.jobs,
-            until=lambda one: bool(one.violations),
+            until=lambda one, kind=kind: _has(one, kind),
         ):
-            if outcome.violations:
-                found[outcome.seed] = outcome.violations[0].kind
-        if found:
-            first = min(found)
-            print(f"| {name} | {first} | {found[first]} |", flush=True)
-        else:
-            missed += 1
-            print(f"| {name} | none of {chosen.count} | |", flush=True)
+            if _has(outcome, kind):
+                found.append(outcome.seed)
+        missed += not found
+        print(f"| {name} | {min(found, default=f'none of {chosen.count}')} | {kind} |", flush=True)
     return 1 if missed else 0
+
+
+def _has(outcome: Outcome, kind: str) -> bool:
+    return any(violation.kind == kind for violation in outcome.violations)
 
 
 if __name__ == "__main__":

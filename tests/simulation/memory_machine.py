@@ -84,7 +84,6 @@ class Ledger:
     """What the replicas themselves recorded, with the violations that are visible in it at once."""
 
     def __init__(self, nodes: Mapping[str, Node], report: Callable[[str, str], None]) -> None:
-        self.entries: list[Start | End] = []
         self.running: dict[ReplicaId, Start] = {}
         self.started: dict[ReplicaId, Start] = {}
         self.ended: dict[ReplicaId, End] = {}
@@ -114,7 +113,6 @@ class Ledger:
                 self._report(
                     "double run", f"{name} runs again in attempt {replica.attempt}, in which it succeeded"
                 )
-        self.entries.append(start)
         self.running[replica] = self.started[replica] = start
         on_node = [one for one in self.running.values() if one.node == start.node]
         used = sum((one.requests for one in on_node), Resources())
@@ -126,7 +124,6 @@ class Ledger:
 
     def end(self, end: End) -> None:
         """Record an end."""
-        self.entries.append(end)
         self.running.pop(end.replica, None)
         self.ended[end.replica] = end
 
@@ -147,7 +144,6 @@ class Folder:
         self.state: ShimState | None = None
         self.stop_within_s: float | None = None
         self.has_shim = False
-        self.is_starting = False
         self.descriptors: list[int] = []
         self.end_timer: VirtualHandle | None = None
         self.launch: Launch | None = None

@@ -53,7 +53,8 @@ class Truth:
         self.records: dict[str, JobRecord] = {}
         self.phases: dict[str, list[tuple[float, Phase]]] = {}
         self.removed: dict[str, float] = {}
-        self.disturbs_replicas = False
+        self.disturbed: set[str] = set()
+        """Jobs of which a fault killed a replica."""
         self._system = system
         self._report = report
         self._trace = hashlib.blake2b(digest_size=12)
@@ -103,12 +104,13 @@ class Truth:
         known = self.phases.setdefault(event.job_id, [])
         if not known or known[-1][1] is not record.phase:
             known.append((now, record.phase))
-        if isinstance(event.event, ReplicasChanged) and not self.disturbs_replicas:
+        is_disturbed = event.job_id in self.disturbed
+        if isinstance(event.event, ReplicasChanged) and not is_disturbed:
             lost = [change for change in event.event.changes if change.state is ReplicaState.LOST]
             if lost:
                 self._report("false loss", f"{event.job_id}: {lost[0]} although no replica was disturbed")
         evicted = isinstance(event.event, JobEvicted) and event.event.reason.code not in _CAPACITY_REASONS
-        if isinstance(event.event, JobEvicted) and evicted and not self.disturbs_replicas:
+        if isinstance(event.event, JobEvicted) and evicted and not is_disturbed:
             self._report("needless eviction", f"{event.job_id}: {event.event.reason.message}")
 
     def _note_removed(self, record: JobRecord, event: JobResized) -> None:

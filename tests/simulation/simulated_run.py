@@ -26,7 +26,7 @@ from memory_grpc import as_channel
 from simulated_invariants import PartialGangs, StatusProbe, Truth, Violation
 from virtual_loop import Stuck
 from virtual_system import Instance, VirtualSystem
-from workload import DISTURBS_REPLICAS, WARM_UP_S, Action, Fault, Plan, PlannedFault, PlannedJob, make_plan
+from workload import WARM_UP_S, Action, Fault, Plan, PlannedFault, PlannedJob, make_plan
 
 from muster_core.models import TERMINAL_PHASES
 from muster_events.catalogue import GATEWAY, JOBS_BUCKET
@@ -69,9 +69,7 @@ class SimulatedRun:
 
     def __init__(self, plan: Plan, seed: int) -> None:
         self.violations: list[Violation] = []
-        self.system = VirtualSystem(
-            seed=seed, nodes=plan.nodes, instances=plan.instances, settings={}, report=self.report
-        )
+        self.system = VirtualSystem(seed=seed, nodes=plan.nodes, instances=plan.instances, report=self.report)
         self.truth = Truth(self.system, self.report)
         self._plan = plan
         self._probe = StatusProbe(self.system, self.truth, self.report)
@@ -110,7 +108,8 @@ class SimulatedRun:
         else:
             watching.cancel()
             for job_id in self._unended():
-                self.report("stuck", f"{job_id} ({self._name(job_id)}) is {self._phase(job_id)} for ever")
+                kind = "stuck" if job_id in self.truth.records else "lost"
+                self.report(kind, f"{job_id} ({self._name(job_id)}) is {self._phase(job_id)} for ever")
         loop.current = None
 
     def _begin(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
@@ -182,8 +181,6 @@ class SimulatedRun:
         system = self.system
         instance = system.instances[fault.target % len(system.instances)]
         log.warning("fault: %s %s for %.3f s", fault.kind, instance.name, fault.seconds)
-        if fault.kind in DISTURBS_REPLICAS:
-            self.truth.disturbs_replicas = True
         await self._disturb(fault, instance)
 
     async def _disturb(self, fault: PlannedFault, instance: Instance) -> None:
@@ -230,7 +227,8 @@ class SimulatedRun:
                     await asyncio.sleep(fault.seconds)
                     self.system.hub.start_broker()
             case Fault.SHIM:
-                self.system.machine.kill_shim()
+                if (killed := self.system.machine.kill_shim()) is not None:
+                    self.truth.disturbed.add(killed.job_id)
 
     # The checks.
 
@@ -280,13 +278,11 @@ class SimulatedRun:
         return True
 
     def _check_outcomes(self) -> None:
-        if self.truth.disturbs_replicas:
-            return
         for job_id, planned in self._acknowledged.items():
             record = self.truth.records.get(job_id)
-            if record is None:
-                self.report("lost", f"{job_id} ({planned.job.name}) was acknowledged, and has no events")
-            elif record.phase in TERMINAL_PHASES and record.phase not in planned.outcomes:
+            if record is None or job_id in self.truth.disturbed:
+                continue
+            if record.phase in TERMINAL_PHASES and record.phase not in planned.outcomes:
                 reason = record.reason.message if record.reason else ""
                 self.report("wrong end", f"{job_id} ({planned.job.name}) is {record.phase}: {reason}")
 
@@ -462,13 +458,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("seed", type=int, help="the first seed")
     parser.add_argument("--count", type=int, default=1, help="how many seeds")
-    parser.add_argument("--step", type=int, default=1, help="the distance of two seeds")
+    parser.add_argument("--step", type=int, default=1, help="increment between seeds")
     parser.add_argument(
         "--kinds", default="all", help=f"kinds of faults: all, none, or some of {','.join(Fault)}"
     )
     parser.add_argument("--jobs", type=int, default=1, help="runs at the same time")
     parser.add_argument("--defect", choices=sorted(DEFECTS), help="put this defect in before each run")
-    parser.add_argument("--until-found", action="store_true", help="end with the first violation")
+    parser.add_argument("--until-found", metavar="KIND", help="stop at the first violation of this kind")
     parser.add_argument("-v", "--verbose", action="store_true", help="show the logs of the services")
     parser.add_argument(
         "--json", action="store_true", help="print each outcome as a line of JSON, and nothing else"
@@ -488,7 +484,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         kinds,
         defect=DEFECTS.get(chosen.defect or ""),
         at_once=chosen.jobs,
-        until=lambda outcome: chosen.until_found and bool(outcome.violations),
+        until=lambda outcome: chosen.until_found in {one.kind for one in outcome.violations},
     ):
         if chosen.json:
             print(msgspec.json.encode(outcome).decode(), flush=True)

@@ -125,7 +125,6 @@ class Instance:
         self.endpoint: Endpoint | None = None
         self.context: Context | None = None
         self.starts = 0
-        self.ready_since: float | None = None
         self._system = system
         self._app: PartSupervisor | None = None
 
@@ -160,7 +159,7 @@ class Instance:
     async def _main(self, process: Process) -> None:
         system, loop = self._system, self._system.loop
         build, settings_type, chosen = SERVICES[self.service]
-        settings = settings_type(instance=process.name, **{**chosen, **system.settings.get(self.service, {})})
+        settings = settings_type(instance=process.name, **chosen)
         app = self._app = PartSupervisor(name=self.service, drain_s=settings.drain_seconds)
         telemetry = Telemetry.start(self.service, settings.instance)
         context = Context(
@@ -227,11 +226,9 @@ class VirtualSystem:
         seed: int,
         nodes: Sequence[Node],
         instances: Mapping[str, int],
-        settings: Mapping[str, Mapping[str, Any]],
         report: Callable[[str, str], None],
     ) -> None:
         self.seed = seed
-        self.settings = settings
         self.loop = VirtualLoop(executor_delay=self._thread_delay)
         self.network = Network(self.loop, self.random("network"))
         self.hub = BusHub(self.network, self.random("hub"))
@@ -250,7 +247,7 @@ class VirtualSystem:
         self.instances = [
             Instance(self, service, slot) for service in SERVICES for slot in range(instances.get(service, 1))
         ]
-        self.exits: list[tuple[float, str, int]] = []
+        self._report = report
         self._threads = self.random("threads")
         self._tokens = self.random("tokens")
         self._kept: list[object] = []
@@ -287,7 +284,8 @@ class VirtualSystem:
         """Start an instance again whose process has ended by itself."""
         if instance.process is not process or not process.alive:
             return
-        self.exits.append((self.loop.elapsed, instance.name, code))
+        if code:
+            self._report("service ended", f"{instance.name} ended by itself with {code}")
         instance.kill()
         self.loop.deliver(self.loop.now + 0.5, None, self._restart, instance, process)
 

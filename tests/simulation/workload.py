@@ -218,7 +218,3 @@ def _stubborn(random: Random, name: str, at: float) -> PlannedJob:
     role = _role(random, program, replicas=random.randint(1, 3))
     action = Action(random.uniform(1.0, 12.0), "cancel")
     return _planned(name, at, role, {Phase.CANCELLED, Phase.SUCCEEDED}, action)
-
-
-DISTURBS_REPLICAS = frozenset({Fault.SHIM})
-"""Faults after which a job may fail."""
