@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import resource
 import shutil
@@ -21,7 +22,8 @@ import msgspec
 from invariants import Figure, Invariant
 from ledger import Run
 from observed_system import Equipment, ObservedSystem, descriptors_of
-from wire import WireEffect, WireFault
+from reader import Reads
+from wire import Wire, WireEffect, WireFault
 from workload import Shape, Workload, persistently
 
 from muster import MusterError
@@ -34,15 +36,21 @@ from muster_local.programs import BROKER
 from muster_rpc.v1 import job_pb2, job_service_pb2, job_service_pb2_grpc
 
 _SLICE_S = 0.05
+_STORED_S = 2.0
+"""After this time the record of a job that was acknowledged is stored, so that the stream of events may be lost."""
 _UP_S = 60.0
 _UNKNOWN_JOB = "j-aaaaaaaaaaaaaaaa"
 _READER = Path(__file__).with_name("reader.py")
 
 
+class NotInjectedError(Exception):
+    """The fault did not happen, so that the run says nothing."""
+
+
 class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
     """Base of every kind.
 
-    `excused` are invariants that the fault breaks by design.
+    `excused` are invariants that the fault breaks by design, for whatever job. What it does to single jobs is in `Workload.hit`.
     """
 
     @property
@@ -61,8 +69,8 @@ class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
         return frozenset()
 
     @property
-    def patience_s(self) -> float:
-        """How much longer than usual a gang may run in part: while whatever would complete it is struck."""
+    def partial_s(self) -> float:
+        """How much longer than usual a gang may run partially: while whatever would complete it is struck."""
         return 0.0
 
     @property
@@ -120,14 +128,10 @@ class KillAll(FaultKind, frozen=True, kw_only=True):
 class KillShims(FaultKind, frozen=True, kw_only=True):
     """SIGKILL of the processes between pod-launcher and the replicas of the long jobs."""
 
-    @property
-    def excused(self) -> frozenset[Invariant]:
-        """A killed shim is a failure of its replica."""
-        return frozenset({Invariant.UNDISTURBED, Invariant.ACKNOWLEDGED, Invariant.WHOLE})
-
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
-        """See the base."""
+        """See the base; a killed shim is a failure of its replica."""
         for run in running(system)[:2]:
+            workload.hit.add(run.job_id)
             with suppress(ProcessLookupError, OSError):
                 os.kill(_parent(run.pid), signal.SIGKILL)
 
@@ -139,7 +143,7 @@ class Pause(FaultKind, frozen=True, kw_only=True):
     seconds: float = 5.0
 
     @property
-    def patience_s(self) -> float:
+    def partial_s(self) -> float:
         """See the base."""
         return self.seconds
 
@@ -164,7 +168,7 @@ class SlowCpu(FaultKind, frozen=True, kw_only=True):
     seconds: float = 10.0
 
     @property
-    def patience_s(self) -> float:
+    def partial_s(self) -> float:
         """See the base."""
         return self.seconds
 
@@ -202,7 +206,7 @@ class BusWire(FaultKind, frozen=True, kw_only=True):
         return 6.0
 
     @property
-    def patience_s(self) -> float:
+    def partial_s(self) -> float:
         """See the base."""
         return self.seconds
 
@@ -211,8 +215,7 @@ class BusWire(FaultKind, frozen=True, kw_only=True):
         assert system.bus_wire is not None
         client = await system.active(self.target) if self.target else ""
         fault = WireFault(effect=self.effect, client=client, amount_s=self.amount_s)
-        async with system.bus_wire.broken(fault):
-            await asyncio.sleep(self.seconds)
+        await _break(system.bus_wire, fault, self.seconds)
 
 
 class GrpcWire(FaultKind, frozen=True, kw_only=True):
@@ -231,8 +234,14 @@ class GrpcWire(FaultKind, frozen=True, kw_only=True):
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
         """See the base."""
         wire = system.wires[await system.active(self.target)]
-        async with wire.broken(WireFault(effect=self.effect, amount_s=self.amount_s)):
-            await asyncio.sleep(self.seconds)
+        await _break(wire, WireFault(effect=self.effect, amount_s=self.amount_s), self.seconds)
+
+
+async def _break(wire: Wire, fault: WireFault, seconds: float) -> None:
+    async with wire.broken(fault):
+        await asyncio.sleep(seconds)
+    if not wire.affected:
+        raise NotInjectedError(f"nothing was carried that {fault.effect} could affect")
 
 
 class _BrokerDisk(FaultKind, frozen=True, kw_only=True):
@@ -249,7 +258,7 @@ class _BrokerDisk(FaultKind, frozen=True, kw_only=True):
         return (BROKER,)
 
     @property
-    def patience_s(self) -> float:
+    def partial_s(self) -> float:
         """See the base."""
         return self.seconds + 10
 
@@ -307,17 +316,14 @@ class ReplicaDiskFull(FaultKind, frozen=True, kw_only=True):
         """See the base."""
         return Equipment(replica_disk=True)
 
-    @property
-    def excused(self) -> frozenset[Invariant]:
-        """A replica that cannot be started fails its job, which says so."""
-        return frozenset({Invariant.ACKNOWLEDGED, Invariant.UNDISTURBED})
-
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
-        """See the base."""
+        """See the base; a replica that cannot be started fails its job, which says so."""
         disk = system.replica_disk
+        succeeded = _succeeded(system)
         await asyncio.to_thread(disk.use_all_inodes if self.inodes else disk.fill)
         await asyncio.sleep(self.seconds)
         await asyncio.to_thread(disk.free)
+        workload.hit |= {job.job_id for job in workload.acknowledged} - succeeded
 
 
 class FewDescriptors(FaultKind, frozen=True, kw_only=True):
@@ -458,10 +464,12 @@ class Deleted(FaultKind, frozen=True, kw_only=True):
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
         """See the base."""
         kind = "CONSUMER" if "." in self.what else "STREAM"
-        await system.bus.request(f"$JS.API.{kind}.DELETE.{self.what}", b"")
+        answer = await system.bus.request(f"$JS.API.{kind}.DELETE.{self.what}", b"")
+        if "error" in (problem := json.loads(answer.data)):
+            raise NotInjectedError(f"{self.what} was not deleted: {problem['error']}")
         if self.loses:
             system.events.start_again()
-            workload.forget_after(0)
+            workload.forget_after(time.monotonic() - _STORED_S)
 
 
 class OlderStore(FaultKind, frozen=True, kw_only=True):
@@ -561,7 +569,7 @@ class ManyJobs(FaultKind, frozen=True, kw_only=True):
     within_s: float = 1500.0
 
     @property
-    def patience_s(self) -> float:
+    def partial_s(self) -> float:
         """A gang of one is whole at once; others begin when it is their turn."""
         return 60.0
 
@@ -597,8 +605,12 @@ async def _reading(system: ObservedSystem, workload: Workload) -> AsyncGenerator
         reader.kill()
         await reader.wait()
         raise
-    seconds = sorted(msgspec.json.decode(output, type=list[float]))
-    workload.figures.append(Figure("read p99 ms", 1000 * seconds[len(seconds) * 99 // 100], 250))
+    reads = msgspec.json.decode(output, type=Reads)
+    seconds = sorted(reads.seconds)
+    workload.figures += [
+        Figure("read p99 ms", 1000 * seconds[len(seconds) * 99 // 100], 250),
+        Figure("failed reads", reads.failed, 0),
+    ]
 
 
 async def _unexplained(system: ObservedSystem, ids: set[str]) -> int:

@@ -6,12 +6,13 @@ import asyncio
 import time
 from collections.abc import Coroutine
 from contextlib import suppress
+from os import cpu_count
 from pathlib import Path
 
 import msgspec
 from cpu_delay import CpuDelay
-from fault_kinds import FaultKind
-from invariants import Evidence, Leftovers, Limits, ProcessUse, Violation, check
+from fault_kinds import FaultKind, NotInjectedError
+from invariants import Evidence, Invariant, Leftovers, Limits, ProcessUse, check
 from observed_system import NODES, ObservedSystem, running_beside
 from workload import LONG, SHORT, StatusSampler, Workload
 
@@ -24,8 +25,6 @@ _MOMENT_S = 20.0
 _END_S = 90.0
 _SETTLE_S = 150.0
 """The broker's runtime returns memory after its periodic collection, every two minutes."""
-_PARTIAL_S = 10.0
-_LOG_TAIL = 200
 
 
 class Fault(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,12 +40,18 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     instances: int = 1
     in_ci: bool = False
     limits: Limits = Limits()
-    settle_s: float = _SETTLE_S
+
+    @property
+    def id(self) -> str:
+        """Name, moment and number of instances: the id in tests, and on the command line."""
+        words = [self.name, *([f"at {self.moment}"] if self.moment else ()), f"x{self.instances}"]
+        return " ".join(words).replace(" ", "-").replace(":", "").replace(",", "").replace("'", "")
 
 
 class FaultResult(msgspec.Struct, frozen=True, kw_only=True):
-    """What a run found. `recovery_s` is the time from the fault's end to the end of the first new job."""
+    """What a run found, when and on how many cores. `recovery_s` is the time from the fault's end to the end of a job submitted then."""
 
+    id: str
     fault: str
     moment: str
     instances: int
@@ -55,6 +60,34 @@ class FaultResult(msgspec.Struct, frozen=True, kw_only=True):
     violations: tuple[str, ...]
     figures: tuple[str, ...] = ()
     seconds: float = 0.0
+    date: str = ""
+    cores: int = 0
+
+    @classmethod
+    def of(
+        cls,
+        fault: Fault,
+        *,
+        violations: tuple[str, ...],
+        seconds: float,
+        jobs: int = 0,
+        recovery_s: float | None = None,
+        figures: tuple[str, ...] = (),
+    ) -> FaultResult:
+        """Return a result of today on this machine."""
+        return cls(
+            id=fault.id,
+            fault=fault.name,
+            moment=fault.moment,
+            instances=fault.instances,
+            jobs=jobs,
+            recovery_s=recovery_s,
+            violations=violations,
+            figures=figures,
+            seconds=seconds,
+            date=time.strftime("%Y-%m-%d", time.gmtime()),
+            cores=cpu_count() or 0,
+        )
 
     @property
     def outcome(self) -> str:
@@ -63,10 +96,8 @@ class FaultResult(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         recovery = "never" if self.recovery_s is None else f"{self.recovery_s:.1f} s"
-        first = (
-            f"{self.fault}: {self.moment or 'under load'}, {self.instances} instance(s), {self.jobs} jobs, "
-        )
-        return "\n  ".join([f"{first}recovery {recovery}, {self.outcome}", *self.violations])
+        first = f"{self.id}: {self.jobs} jobs, recovery {recovery}, {self.outcome}"
+        return "\n  ".join([first, *self.violations])
 
 
 async def run_fault(fault: Fault, folder: Path) -> FaultResult:
@@ -80,12 +111,10 @@ async def run_fault_on(system: ObservedSystem, fault: Fault) -> FaultResult:
     began = time.monotonic()
     async with CpuDelay.watching() as cpu_delay:
         evidence = await _gather_evidence(fault, system, cpu_delay)
-    limits = msgspec.structs.replace(fault.limits, partial_s=fault.limits.partial_s + fault.kind.patience_s)
+    limits = msgspec.structs.replace(fault.limits, partial_s=fault.limits.partial_s + fault.kind.partial_s)
     violations = [one for one in check(evidence, limits) if one.invariant not in fault.kind.excused]
-    return FaultResult(
-        fault=fault.name,
-        moment=fault.moment,
-        instances=fault.instances,
+    return FaultResult.of(
+        fault,
         jobs=len(evidence.acknowledged),
         recovery_s=evidence.recovery_s,
         violations=tuple(str(one) for one in violations),
@@ -105,9 +134,7 @@ async def _gather_evidence(fault: Fault, system: ObservedSystem, cpu_delay: CpuD
     async with running_beside(workload.keep_submitting()), running_beside(sampler.keep_sampling()):
         await asyncio.sleep(_BEFORE_S)
         if fault.moment:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(_MOMENT_S):
-                    await system.events.next(fault.moment)
+            await _wait_for_moment(fault.moment, system, workload)
         sampler.pause()
         await fault.kind.happen(system, workload)
         healed = time.monotonic()
@@ -122,6 +149,8 @@ async def _gather_evidence(fault: Fault, system: ObservedSystem, cpu_delay: CpuD
     return Evidence(
         runs=system.ledger.runs(),
         acknowledged=workload.acknowledged,
+        forgotten=workload.forgotten,
+        hit=frozenset(workload.hit),
         states=states,
         samples=sampler.samples,
         nodes=NODES,
@@ -134,11 +163,22 @@ async def _gather_evidence(fault: Fault, system: ObservedSystem, cpu_delay: CpuD
     )
 
 
+async def _wait_for_moment(moment: str, system: ObservedSystem, workload: Workload) -> None:
+    """Wait for the next event of a kind; commands, of which the load has none, are sent."""
+    sending = workload.keep_cancelling() if moment == "CommandRequested" else asyncio.sleep(_MOMENT_S)
+    try:
+        async with running_beside(sending), asyncio.timeout(_MOMENT_S):
+            await system.events.next(moment)
+    except TimeoutError:
+        raise NotInjectedError(f"no {moment} within {_MOMENT_S:g} s") from None
+
+
 async def _recovery(workload: Workload, healed: float, limit_s: float) -> float | None:
-    """Return the time from the fault's end to the end of a new job, None if none ended."""
+    """Return the time from the fault's end until a job submitted then has succeeded, None if it did not."""
     try:
         job_id = await workload.submit(SHORT[0], within_s=limit_s)
-        await workload.ended(job_id, within_s=limit_s)
+        if (await workload.ended(job_id, within_s=limit_s)).phase != SHORT[0].outcome:
+            return None
     except (TimeoutError, MusterError):
         return None
     return time.monotonic() - healed
@@ -153,18 +193,20 @@ async def _settled(
     consumers: dict[str, int],
 ) -> tuple[dict[str, ProcessUse], Leftovers]:
     """Wait until nothing is left and the processes are as before, at most for a while; return the last look."""
-    deadline = time.monotonic() + fault.settle_s
+    deadline = time.monotonic() + _SETTLE_S
     while True:
         after = system.use()
-        leftovers = await system.leftovers(leases=leases, consumers=consumers)
+        leftovers = await system.leftovers(
+            leases=leases, consumers=consumers, records=not fault.kind.keeps_history
+        )
         evidence = Evidence(before=before, after=after, leftovers=leftovers)
-        if not _relevant(fault, check(evidence, fault.limits)) or time.monotonic() > deadline:
+        found = {one.invariant for one in check(evidence, fault.limits)} & {
+            Invariant.CLEAN,
+            Invariant.RESOURCES,
+        }
+        if not found - fault.kind.excused or time.monotonic() > deadline:
             return after, leftovers
         await asyncio.sleep(0.5)
-
-
-def _relevant(fault: Fault, violations: list[Violation]) -> list[Violation]:
-    return [one for one in violations if one.invariant not in fault.kind.excused]
 
 
 async def _wait_until_running(system: ObservedSystem, job_id: str) -> None:

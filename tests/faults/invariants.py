@@ -21,8 +21,8 @@ class Invariant(StrEnum):
 
     ACKNOWLEDGED = "nothing acknowledged is lost"
     ONCE = "no replica runs twice in an attempt"
-    WHOLE = "no gang runs in part beyond its grace"
-    FRESH = "no status is older than 1 s once ready"
+    WHOLE = "no gang stays partially running"
+    FRESH = "no status is older than 1 s"
     CAPACITY = "no node is overcommitted"
     UNDISTURBED = "no job is restarted or evicted without a cause"
     CLEAN = "nothing is left over"
@@ -98,6 +98,7 @@ class Leftovers(msgspec.Struct, frozen=True, kw_only=True):
     folders: Sequence[str] = ()
     leases: Sequence[str] = ()
     consumers: Sequence[str] = ()
+    records: Sequence[str] = ()
 
 
 class Figure(msgspec.Struct, frozen=True):
@@ -115,11 +116,15 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that is known about one fault.
 
     `nodes` has milli-CPU. `before` and `after` are by process. `restarted` lists processes that ended although the fault
-    did not concern them. `recovery_s` is the time from the fault's end to the first new job that ended, None for never.
+    did not concern them. `recovery_s` is the time from the fault's end until a job submitted then had succeeded, None for never.
+    `hit` are jobs of which the fault disturbs the replicas by design: they must end, in any phase. `forgotten` are acknowledged jobs
+    that the fault may lose by design.
     """
 
     runs: Sequence[Run] = ()
     acknowledged: Sequence[AcknowledgedJob] = ()
+    forgotten: Sequence[AcknowledgedJob] = ()
+    hit: frozenset[str] = frozenset()
     states: Mapping[str, JobState] = {}
     samples: Sequence[StatusSample] = ()
     nodes: Mapping[str, int] = {}
@@ -132,7 +137,7 @@ class Evidence(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much is still in order. `partial_s` is the grace of a gang; the rest are growths of one process.
+    """How much is still in order. `partial_s`: how long a gang may run partially; the rest are growths of one process.
 
     The broker caches what it has stored last, and Go returns freed memory in minutes: the soak finds out whether it grows for ever.
     """
@@ -145,6 +150,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MAX_AGE_S = 1.0
+_MAX_DELAY_S = 2.0
+"""A status that the machine may have delayed for longer than this is not judged."""
+TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "REJECTED", "TIMED_OUT"})
 _WAITS = 20
 """How often the programs between a replica and a client may each have to wait for a CPU."""
 _SHOWN = 5
@@ -178,7 +186,10 @@ def _lost(evidence: Evidence) -> Iterator[str]:
     runs = _by_job(evidence.runs)
     for job in evidence.acknowledged:
         state = evidence.states.get(job.job_id)
-        if state is None:
+        if job.job_id in evidence.hit:
+            if state is None or state.phase not in TERMINAL:
+                yield f"{job.job_id}, of which the fault disturbed replicas, never ended"
+        elif state is None:
             yield f"{job.job_id} was acknowledged and does not exist"
         elif state.phase != job.outcome:
             yield f"{job.job_id} must be {job.outcome} and is {state.phase} ({state.reason})"
@@ -213,9 +224,13 @@ def _twice(runs: Sequence[Run]) -> Iterator[str]:
                     yield f"{later.name} began after {earlier.name}"
 
 
-def _partial(evidence: Evidence, grace_s: float) -> Iterator[str]:
-    """Yield gangs of which some replicas ran for longer than the grace while others had not begun or had failed."""
-    least = {job.job_id: _members(job) for job in evidence.acknowledged if not job.may_restart}
+def _partial(evidence: Evidence, partial_s: float) -> Iterator[str]:
+    """Yield gangs of which some replicas ran for longer than that while others had not begun or had failed."""
+    least = {
+        job.job_id: _members(job)
+        for job in evidence.acknowledged
+        if not job.may_restart and job.job_id not in evidence.hit
+    }
     attempts: defaultdict[tuple[str, int], list[Run]] = defaultdict(list)
     for run in evidence.runs:
         if run.job_id in least:
@@ -237,11 +252,11 @@ def _partial(evidence: Evidence, grace_s: float) -> Iterator[str]:
             until = _END_OF_TIME if run.ended is None else run.ended
             alone = min(until, _END_OF_TIME if whole is None else whole) - run.started
             after = until - complete if complete is not None else 0.0
-            if alone > grace_s:
+            if alone > partial_s:
                 without = _names(missing) if missing else "others"
                 yield f"{run.name} ran {_seconds(alone)} without {without}"
                 break
-            if after > grace_s:
+            if after > partial_s:
                 yield f"{run.name} ran {_seconds(after)} after another replica of attempt {attempt} had ended"
                 break
 
@@ -251,7 +266,8 @@ _END_OF_TIME = float("inf")
 
 def _stale(samples: Sequence[StatusSample]) -> Iterator[str]:
     for sample in sorted(samples, key=lambda one: -one.age_s):
-        if sample.revision < sample.stored and sample.age_s > _allowed_age_s(sample):
+        delay_s = _WAITS * sample.lag_s + sample.stalled_s
+        if delay_s <= _MAX_DELAY_S and sample.revision < sample.stored and sample.age_s > MAX_AGE_S + delay_s:
             yield (
                 f"{sample.job_id} was answered at revision {sample.revision}, "
                 f"and event {sample.stored} was {sample.age_s:.1f} s old "
@@ -259,12 +275,8 @@ def _stale(samples: Sequence[StatusSample]) -> Iterator[str]:
             )
 
 
-def _allowed_age_s(sample: StatusSample) -> float:
-    return MAX_AGE_S + _WAITS * sample.lag_s + sample.stalled_s
-
-
 def _overcommitted(evidence: Evidence) -> Iterator[str]:
-    cpu = {job.job_id: job.cpu for job in evidence.acknowledged}
+    cpu = {job.job_id: job.cpu for job in (*evidence.acknowledged, *evidence.forgotten)}
     # At the same instant an end comes before a start.
     changes = sorted(
         (at, amount, run.node)
@@ -287,7 +299,7 @@ def _overcommitted(evidence: Evidence) -> Iterator[str]:
 def _disturbed(evidence: Evidence) -> Iterator[str]:
     for job in evidence.acknowledged:
         state = evidence.states.get(job.job_id)
-        if state is None or job.may_restart:
+        if state is None or job.may_restart or job.job_id in evidence.hit:
             continue
         if state.attempt > 1 or state.failures or state.evictions:
             yield (
@@ -301,6 +313,7 @@ def _left_over(leftovers: Leftovers) -> Iterator[str]:
     yield from (f"folder {one}" for one in leftovers.folders)
     yield from (f"lease {one}" for one in leftovers.leases)
     yield from (f"consumer {one}" for one in leftovers.consumers)
+    yield from (f"record {one}" for one in leftovers.records)
 
 
 def _grown(evidence: Evidence, limits: Limits) -> Iterator[str]:
@@ -317,9 +330,9 @@ def _grown(evidence: Evidence, limits: Limits) -> Iterator[str]:
 
 def _not_recovered(recovery_s: float | None, limit_s: float) -> Iterator[str]:
     if recovery_s is None:
-        yield "no new job ended"
+        yield "no job that was submitted after the fault succeeded"
     elif recovery_s > limit_s:
-        yield f"the first new job ended after {recovery_s:.1f} s"
+        yield f"a job that was submitted after the fault succeeded after {recovery_s:.1f} s"
 
 
 def _by_job(runs: Iterable[Run]) -> defaultdict[str, list[Run]]:

@@ -18,14 +18,15 @@ from pathlib import Path
 import msgspec
 from invariants import Leftovers, ProcessUse
 from ledger import Ledger, processes_of
-from machine import Clocks, Disk
+from machine import Clocks, Disk, fake_time_library
 from wire import Wire
 
 from muster import AsyncClient
 from muster_bus import Bus, BusError, BusSettings, KeyValueStore
 from muster_bus.ordered_consumer import OrderedConsumer
 from muster_bus.pull_subscription import PullPacer
-from muster_events.catalogue import JOBS_STREAM, LEASES_BUCKET, SERVICES
+from muster_core.events import Command, CommandRequested
+from muster_events.catalogue import JOBS_BUCKET, JOBS_STREAM, LEASES_BUCKET, SERVICES
 from muster_events.codec import UnreadableEvent, read_job_event
 from muster_events.subjects import JOB_EVENTS, job_in, leader_subject
 from muster_local import LocalOptions, LocalSystem, Spans, local_address, read_endpoints
@@ -34,6 +35,7 @@ from muster_local.programs import BROKER, module_command
 
 POOL = "local"
 NODES = {"n1": 4000, "n2": 4000}
+_LED = {"scheduler": POOL, "scaler": f"{POOL}-scaler"}
 _DEPTH = 500
 _HTTP_TIMEOUT_S = 2.0
 _END_S = 20.0
@@ -56,6 +58,18 @@ class Equipment(msgspec.Struct, frozen=True, kw_only=True):
     environ: Mapping[str, str] = {}
 
 
+def missing_equipment(equipment: Equipment) -> str:
+    """Return what this machine lacks for it, or nothing."""
+    if (equipment.broker_disk or equipment.replica_disk) and os.geteuid():
+        return "disk faults need root"
+    if equipment.clocks:
+        try:
+            fake_time_library()
+        except FileNotFoundError as error:
+            return f"clock faults: {error}"
+    return ""
+
+
 class _ConsumerConfig(msgspec.Struct, frozen=True):
     inactive_threshold: int = 0
 
@@ -74,6 +88,8 @@ class EventLog:
 
     def __init__(self) -> None:
         self.stored: defaultdict[str, list[tuple[int, float]]] = defaultdict(list)
+        self.deleted: set[str] = set()
+        """Jobs that somebody asked to delete."""
         self.last_sequence = 0
         self._waiting: list[tuple[str, asyncio.Event]] = []
 
@@ -88,7 +104,9 @@ class EventLog:
                     # Unreadable events change no job.
                     with suppress(ValueError, UnreadableEvent):
                         job_id, name = job_in(message.subject)
-                        read_job_event(message)
+                        event = read_job_event(message).event
+                        if isinstance(event, CommandRequested) and event.command is Command.DELETE:
+                            self.deleted.add(job_id)
                         self.stored[job_id].append((message.stream_sequence, message.timestamp_ns / 1e9))
                         self._notify(name)
                     self.last_sequence = message.stream_sequence
@@ -235,9 +253,9 @@ class ObservedSystem:
         return {**self.local.services, **({BROKER: broker} if broker else {})}
 
     async def active(self, service: str) -> str:
-        """Return the instance that leads, or the only one, or the first."""
-        if service == "scheduler" and self._instances > 1:
-            last = await self.bus.last(JOBS_STREAM, leader_subject(POOL))
+        """Return the instance that leads, or the only one, or the first of a service without a leader."""
+        if (led := _LED.get(service)) is not None and self._instances > 1:
+            last = await self.bus.last(JOBS_STREAM, leader_subject(led))
             if last is not None:
                 return str(json.loads(last.data)["instance"])
         return service
@@ -279,23 +297,30 @@ class ObservedSystem:
             )
         return found
 
-    async def leftovers(self, *, leases: set[str], consumers: Mapping[str, int]) -> Leftovers:
-        """Return what is there beyond these leases and consumers, once all jobs are deleted."""
+    async def leftovers(self, *, leases: set[str], consumers: Mapping[str, int], records: bool) -> Leftovers:
+        """Return what is there beyond these leases and consumers, once all jobs are deleted; `records`: also of the records of jobs."""
         try:
             now = await self.consumers(idle=False)
             extra = await self.leases() - leases
+            kept = await KeyValueStore(self.bus, JOBS_BUCKET).entries() if records else ()
         except BusError as error:
             return Leftovers(consumers=(f"unknown: {error}",))
-        jobs = self.local.directory.replicas / "jobs"
+        replicas = self.local.directory.replicas
         return Leftovers(
             processes=processes_of(self.ledger.path),
-            folders=[path.name for path in jobs.iterdir()] if jobs.exists() else (),
+            folders=[
+                f"{kind}/{path.name}"
+                for kind in ("jobs", "live", "ports")
+                if (replicas / kind).exists()
+                for path in (replicas / kind).iterdir()
+            ],
             leases=sorted(extra),
             consumers=[
                 f"{count - consumers.get(stream, 0)} more of {stream}"
                 for stream, count in now.items()
                 if count > consumers.get(stream, 0)
             ],
+            records=[entry.key for entry in kept],
         )
 
     def start_anew(self) -> None:

@@ -6,18 +6,24 @@ A process of its own, so that the times are those of the system and not of a bus
 from __future__ import annotations
 
 import asyncio
-import json
 import signal
 import sys
 import time
-from contextlib import suppress
 
 import grpc.aio
+import msgspec
 
 from muster_rpc.v1 import job_service_pb2 as pb, job_service_pb2_grpc
 
 _TIMEOUT_S = 30.0
 _PAUSE_S = 0.1
+
+
+class Reads(msgspec.Struct):
+    """How long each read took, in seconds, and how many were not answered."""
+
+    seconds: list[float]
+    failed: int = 0
 
 
 class Reader:
@@ -26,17 +32,20 @@ class Reader:
     def __init__(self, jobs: job_service_pb2_grpc.JobServiceAsyncStub) -> None:
         self._jobs = jobs
         self._newest = ""
-        self.seconds: list[float] = []
-        """How long each read took."""
+        self.reads = Reads([])
 
     async def repeat(self) -> None:
-        """Read until cancelled. A job that is deleted meanwhile is not found; the answer counts."""
+        """Read until cancelled. A job that is deleted meanwhile is not found; that answer counts."""
         while True:
             for kind in ("list", "get", "explain"):
+                if kind != "list" and not self._newest:
+                    continue
                 began = time.monotonic()
-                with suppress(grpc.aio.AioRpcError):
+                try:
                     await self._read(kind)
-                self.seconds.append(time.monotonic() - began)
+                except grpc.aio.AioRpcError as error:
+                    self.reads.failed += error.code() is not grpc.StatusCode.NOT_FOUND
+                self.reads.seconds.append(time.monotonic() - began)
                 await asyncio.sleep(_PAUSE_S)
 
     async def _read(self, kind: str) -> None:
@@ -61,7 +70,7 @@ async def main(address: str) -> None:
         reading = asyncio.create_task(reader.repeat())
         await stopped.wait()
         reading.cancel()
-    sys.stdout.write(json.dumps(reader.seconds))
+    sys.stdout.write(msgspec.json.encode(reader.reads).decode())
 
 
 if __name__ == "__main__":

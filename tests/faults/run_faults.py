@@ -1,9 +1,9 @@
 """`make faults`: run the matrix, or a part of it, and write the table of `docs/faults.md`.
 
-    run_faults.py [--only TEXT ...] [--without TEXT ...] [--missing] [--ci] [--at-once N] [--data DIR] [--results FILE] [--no-docs]
+    run_faults.py [--list] [--only TEXT ...] [--without TEXT ...] [--missing] [--ci] [--at-once N] [--data DIR] [--results FILE] [--no-docs]
 
-Prints each result. The exit code is 1 if an invariant was violated or a fault could not be run. Results are kept in a file, so that
-a part of the matrix can be run again: the table always shows the last result of each fault.
+Prints each result. The exit code is 1 if an invariant was violated or a fault could not be injected, 2 if nothing was run. Results are
+kept in a file, so that a part of the matrix can be run again: the table always shows the last result of each fault.
 """
 
 from __future__ import annotations
@@ -11,7 +11,6 @@ from __future__ import annotations
 import argparse
 import asyncio
 import logging
-import os
 import shutil
 import sys
 import tempfile
@@ -22,9 +21,10 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import msgspec
+from fault_kinds import NotInjectedError
 from fault_run import Fault, FaultResult, run_fault_on
-from matrix import faults, identity, in_ci
-from observed_system import ObservedSystem
+from matrix import faults, in_ci
+from observed_system import ObservedSystem, missing_equipment
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = ROOT / "docs/faults.md"
@@ -36,14 +36,21 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run what the command line asks for; return the exit code."""
     options = _parser().parse_args(arguments)
     logging.disable(logging.CRITICAL)
-    options.data.mkdir(parents=True, exist_ok=True)
     known = _read(options.results) if options.missing else {}
-    chosen = [
+    wanted = [
         fault
         for fault in (in_ci() if options.ci else faults())
-        if _is_wanted(identity(fault), options.only, options.without)
-        and ((result := known.get(identity(fault))) is None or result.violations)
+        if _is_wanted(fault.id, options.only, options.without)
     ]
+    chosen = [f for f in wanted if (result := known.get(f.id)) is None or result.violations]
+    if options.list:
+        sys.stdout.write("".join(f"{fault.id}\n" for fault in chosen))
+        return 0
+    lacking = sorted({lack for fault in chosen if (lack := missing_equipment(fault.kind.equipment))})
+    if lacking or not wanted:
+        sys.stderr.write("\n".join(lacking or ["no fault has such an id; --list prints all ids"]) + "\n")
+        return 2
+    options.data.mkdir(parents=True, exist_ok=True)
     new = asyncio.run(_run_all(chosen, options.data, at_once=options.at_once, file=options.results))
     failed = [one for one in new if one.violations]
     if not options.no_docs:
@@ -63,7 +70,7 @@ async def _run_all(chosen: Sequence[Fault], data: Path, *, at_once: int, file: P
 
     def note(fault: Fault, result: FaultResult) -> None:
         new.append(result)
-        _write(file, {**_read(file), identity(fault): result})
+        _write(file, {**_read(file), fault.id: result})
         sys.stdout.write(f"{result} [{result.seconds:.0f} s]\n")
         sys.stdout.flush()
 
@@ -88,27 +95,17 @@ async def _run_some(waiting: deque[Fault], data: Path, note: Callable[[Fault, Fa
                     result = await run_fault_on(system, fault)
                 note(fault, result)
                 if result.violations:
-                    _keep_log(folder, data / f"{identity(fault)}.log")
+                    _keep_log(folder, data / f"{fault.id}.log")
                 if result.violations or not fault.kind.reusable or not waiting:
                     return
                 fault = waiting.popleft()
                 system.start_anew()
     except Exception as error:
-        traceback.print_exc()
-        problem = f"it could not be run: {type(error).__name__} {error}"
-        note(
-            fault,
-            FaultResult(
-                fault=fault.name,
-                moment=fault.moment,
-                instances=fault.instances,
-                jobs=0,
-                recovery_s=None,
-                violations=(problem,),
-                seconds=time.monotonic() - began,
-            ),
-        )
-        _keep_log(folder, data / f"{identity(fault)}.log")
+        if not isinstance(error, NotInjectedError):
+            traceback.print_exc()
+        problem = f"it could not be injected: {type(error).__name__} {error}"
+        note(fault, FaultResult.of(fault, violations=(problem,), seconds=time.monotonic() - began))
+        _keep_log(folder, data / f"{fault.id}.log")
     finally:
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -122,7 +119,8 @@ def _keep_log(folder: Path, kept: Path) -> None:
 def write_table(results: dict[str, FaultResult]) -> None:
     """Replace the table of the page with these results, in the order of the matrix."""
     rows = ["| fault | moment | instances | jobs | recovery | result |", "|---|---|---|---|---|---|"]
-    shown = [results[identity(fault)] for fault in faults() if identity(fault) in results]
+    every = faults()
+    shown = [results[fault.id] for fault in every if fault.id in results]
     for one in shown:
         recovery = "none" if one.recovery_s is None else f"{one.recovery_s:.1f} s"
         moment = f"`{one.moment}`" if one.moment else "under load"
@@ -130,9 +128,12 @@ def write_table(results: dict[str, FaultResult]) -> None:
             f"| {one.fault} | {moment} | {one.instances} | {one.jobs} | {recovery} | {_result(one)} |"
         )
     violated = sum(bool(one.violations) for one in shown)
+    dates = sorted({one.date for one in shown})
     summary = (
-        f"{len(shown)} faults, {violated} violated; {sum(one.jobs for one in shown):,} jobs. "
-        f"Run on {time.strftime('%Y-%m-%d', time.gmtime())}, {os.cpu_count()} cores."
+        f"{len(shown)} of {len(every)} faults, {violated} violated; {sum(one.jobs for one in shown):,} jobs. "
+        f"Run {' to '.join(dict.fromkeys((dates[0], dates[-1])))} on {min(one.cores for one in shown)} cores."
+        if shown
+        else f"0 of {len(every)} faults."
     )
     page = PAGE.read_text()
     before, _, rest = page.partition(_BEGIN)
@@ -166,25 +167,34 @@ def _write(file: Path, results: dict[str, FaultResult]) -> None:
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="faults", description="Run the matrix of faults.")
     parser.add_argument(
-        "--only", action="append", default=[], metavar="TEXT", help="faults whose id contains it"
+        "--list", action="store_true", help="print the ids of the chosen faults, and run none"
     )
     parser.add_argument(
-        "--without", action="append", default=[], metavar="TEXT", help="no faults whose id contains it"
+        "--only", action="append", default=[], metavar="TEXT", help="run only faults whose id contains TEXT"
     )
     parser.add_argument(
-        "--missing", action="store_true", help="faults that have not held in the file of results"
+        "--without", action="append", default=[], metavar="TEXT", help="skip faults whose id contains TEXT"
     )
-    parser.add_argument("--ci", action="store_true", help="the part that every change is tested with")
-    parser.add_argument("--at-once", type=int, default=1, metavar="N", help="systems at the same time")
     parser.add_argument(
-        "--data", type=Path, default=Path("/var/tmp"), metavar="DIR", help="a folder on a disk"
+        "--missing",
+        action="store_true",
+        help="run only faults without a result, or whose last result is a violation",
+    )
+    parser.add_argument(
+        "--ci", action="store_true", help="run only the part that every change is tested with"
+    )
+    parser.add_argument(
+        "--at-once", type=int, default=1, metavar="N", help="number of systems that run in parallel"
+    )
+    parser.add_argument(
+        "--data", type=Path, default=Path("/var/tmp"), metavar="DIR", help="working directory, not on a tmpfs"
     )
     parser.add_argument(
         "--results",
         type=Path,
         default=Path("/var/tmp/muster-faults.json"),
         metavar="FILE",
-        help="all results",
+        help="file that keeps the last result of each fault",
     )
     parser.add_argument("--no-docs", action="store_true", help="do not write the table")
     return parser

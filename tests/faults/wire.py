@@ -63,7 +63,8 @@ class Wire:
 
     def __init__(self, target: str, *, is_bus: bool = False, seed: int = 20) -> None:
         self.address = ""
-        self.carried = 0
+        self.affected = 0
+        """How many pieces the present fault, or the last one, has delayed, held, lost or damaged, and how many connections it has reset."""
         self._target = target
         self._is_bus = is_bus
         self._fault: WireFault | None = None
@@ -90,6 +91,7 @@ class Wire:
     async def broken(self, fault: WireFault) -> AsyncGenerator[None]:
         """Apply a fault until the end of the block."""
         self._healed.clear()
+        self.affected = 0
         self._fault = fault
         resetting = asyncio.create_task(self._reset_repeatedly(fault))
         try:
@@ -102,7 +104,8 @@ class Wire:
     async def _reset_repeatedly(self, fault: WireFault) -> None:
         while fault.effect is WireEffect.RESETS:
             for connection in list(self._connections):
-                if connection.name.startswith(fault.client):
+                if fault.client in ("", connection.name):
+                    self.affected += 1
                     connection.abort()
             await asyncio.sleep(fault.amount_s)
 
@@ -140,15 +143,15 @@ class Wire:
         held = b""
         with suppress(ConnectionError):
             async for piece in pieces:
-                self.carried += 1
                 if self._is_bus and to_server and not connection.name and (named := _NAME.search(piece)):
                     connection.name = named[1].decode()
                 fault = self._fault
-                if fault is None or not connection.name.startswith(fault.client):
+                if fault is None or fault.client not in ("", connection.name):
                     sent, held = held + piece, b""
                 elif fault.effect is WireEffect.REORDERING and not to_server and _DELIVERY.match(piece):
                     # The piece goes after its successor.
                     sent, held = (piece + held, b"") if held else (b"", piece)
+                    self.affected += bool(held)
                 else:
                     sent = held + await self._affected(piece, fault, to_server=to_server)
                     held = b""
@@ -156,6 +159,7 @@ class Wire:
                 await writer.drain()
 
     async def _affected(self, piece: bytes, fault: WireFault, *, to_server: bool) -> bytes:
+        self.affected += 1
         match fault.effect:
             case WireEffect.DELAY:
                 await asyncio.sleep(fault.amount_s)
@@ -173,7 +177,7 @@ class Wire:
             case WireEffect.DUPLICATES if _DELIVERY.match(piece) and self._is_chosen():
                 return piece + piece
             case _:
-                pass
+                self.affected -= 1
         return piece
 
     def _is_chosen(self) -> bool:

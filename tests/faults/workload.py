@@ -13,7 +13,7 @@ from typing import TypeVar
 import grpc.aio
 import msgspec
 from cpu_delay import CpuDelay
-from invariants import MAX_AGE_S, AcknowledgedJob, Figure, JobState, StatusSample
+from invariants import MAX_AGE_S, TERMINAL, AcknowledgedJob, Figure, JobState, StatusSample
 from observed_system import ObservedSystem
 
 from muster import MusterError, NotFound, Rejected, Unavailable
@@ -25,7 +25,7 @@ _PAUSE_S = 0.3
 _SAMPLE_S = 0.25
 _CALL_S = 2.0
 _PREFIX = "PHASE_"
-TERMINAL = ("SUCCEEDED", "FAILED", "CANCELLED", "REJECTED", "TIMED_OUT")
+_PAGE = 1000
 
 
 class Shape(msgspec.Struct, frozen=True, kw_only=True):
@@ -63,6 +63,8 @@ class Workload:
 
     def __init__(self, system: ObservedSystem, shapes: Sequence[Shape] = SHORT) -> None:
         self.acknowledged: list[AcknowledgedJob] = []
+        self.forgotten: list[AcknowledgedJob] = []
+        self.hit: set[str] = set()
         self.figures: list[Figure] = []
         self._acknowledged_at: dict[str, float] = {}
         self._lost_until = float("-inf")
@@ -101,6 +103,14 @@ class Workload:
             with suppress(TimeoutError, Unavailable):
                 await self.submit(next(self._shapes))
             await asyncio.sleep(pause_s)
+
+    async def keep_cancelling(self) -> None:
+        """Submit jobs that do not end, and cancel each, until cancelled itself."""
+        while True:
+            with suppress(TimeoutError, MusterError):
+                job_id = await self.submit(LONG[0])
+                await asyncio.sleep(1)
+                await self._cancel(job_id)
 
     async def ended(self, job_id: str, *, within_s: float) -> JobState:
         """Wait until a job has ended, and return its state."""
@@ -160,6 +170,7 @@ class Workload:
 
     def forget_after(self, at: float) -> None:
         """Forget what was acknowledged after a time, because the fault loses it by design."""
+        self.forgotten += [job for job in self.acknowledged if self._acknowledged_at[job.job_id] > at]
         self.acknowledged = [job for job in self.acknowledged if self._acknowledged_at[job.job_id] <= at]
         self._lost_until = time.monotonic()
 
@@ -202,29 +213,34 @@ class StatusSampler:
         if not await self._system.is_ready("status-tracker"):
             return
         asked = time.time()
+        events = self._system.events
         required = {
             job_id: [(sequence, at) for sequence, at in stored if at <= asked - MAX_AGE_S]
-            for job_id, stored in self._system.events.stored.items()
+            for job_id, stored in events.stored.items()
+            if job_id not in events.deleted
         }
         at = time.monotonic()
         try:
             answer = await jobs.ListJobs(
-                job_service_pb2.ListJobsRequest(namespace="-", page_size=1000), timeout=_CALL_S
+                job_service_pb2.ListJobsRequest(namespace="-", page_size=_PAGE), timeout=_CALL_S
             )
         except grpc.aio.AioRpcError:
             return
         if at < self._judges_from or not await self._system.is_ready("status-tracker"):
             return
-        for job in answer.jobs:
-            stored = required.get(job.job_id)
-            if stored:
-                missing = [when for sequence, when in stored if sequence > job.revision]
+        revisions = {job.job_id: job.revision for job in answer.jobs}
+        for job_id, stored in required.items():
+            # A job may be missing from an answer that is complete only if it is deleted meanwhile.
+            is_judged = job_id in revisions or not (answer.next_page_token or job_id in events.deleted)
+            if stored and is_judged:
+                revision = revisions.get(job_id, 0)
+                missing = [when for sequence, when in stored if sequence > revision]
                 age_s = asked - missing[0] if missing else 0.0
                 self.samples.append(
                     StatusSample(
                         at=at,
-                        job_id=job.job_id,
-                        revision=job.revision,
+                        job_id=job_id,
+                        revision=revision,
                         stored=stored[-1][0],
                         age_s=age_s,
                         lag_s=self._cpu_delay.lag_s(at),

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import itertools
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Collection, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from random import Random
 from types import SimpleNamespace
 from typing import Any, cast
@@ -187,7 +187,7 @@ class Machine:
                 "signal_stop": self.signal_stop,
                 "request_stop": _request_stop,
                 "finish_unstarted": _finish_unstarted,
-                "is_locked": _is_locked,
+                "may_run": _may_run,
             }.items():
                 if hasattr(module, name):
                     setattr(module, name, function)
@@ -360,7 +360,7 @@ class MemoryDirectory:
         """Return whether the runs of a job are looked for."""
         return job_id in self._machine.live
 
-    def mark_live(self, job_id: str) -> None:
+    def make_live(self, job_id: str) -> None:
         """Make an archived job live."""
         if job_id in self._machine.jobs:
             self._machine.live.add(job_id)
@@ -368,9 +368,11 @@ class MemoryDirectory:
     def open_job(self, job_id: str) -> None:
         """Do nothing: a run creates the directory of its job."""
 
-    def archive_job(self, job_id: str) -> None:
-        """Stop looking for runs of a job."""
+    @contextmanager
+    def leave_live(self, job_id: str) -> Generator[None]:
+        """Archive a live job."""
         self._machine.live.discard(job_id)
+        yield
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Yield the runs of a job that have a directory."""
@@ -494,9 +496,8 @@ def _request_stop(folder: Folder, *, grace_s: float) -> None:
     folder.stop_within_s = grace_s
 
 
-def _is_locked(folder: object) -> bool:
-    """Return False: no simulated shim is between its lock and its state."""
-    return False
+def _may_run(folder: Folder) -> bool:
+    return folder.state is not None and not folder.state.is_final
 
 
 def _finish_unstarted(folder: Folder, final: ShimState) -> ShimState | None:

@@ -136,10 +136,11 @@ class ReplicaControl(Protocol):
         """Remove the replicas of a job, all of which have ended; their logs stay."""
         ...
 
-    async def archive_job(self, job_id: str) -> None:
+    async def archive_job(self, job_id: str) -> bool:
         """Drop what is known of a job that has ended, and release what only live jobs need; its logs stay.
 
-        Its runs have no observations afterwards, until ``refresh_job``, ``watch_job`` or ``start`` finds them again.
+        Its runs have no observations afterwards, until ``refresh_job``, ``watch_job`` or ``start`` finds them again. Returns False,
+        and does nothing, if a run of the job may not have ended.
         """
         ...
 

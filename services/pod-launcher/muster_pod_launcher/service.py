@@ -73,6 +73,7 @@ _REPORTING_PARTITION = 0
 _LOOKUPS = 32
 _RETRY_S = 0.5
 _LAPSED_POLL_S = 0.25
+_UNARCHIVED_S = 1.0
 _READINESS_S = 0.5
 _READ_S = 5.0
 
@@ -235,8 +236,10 @@ class Launcher:
             return
         at = await self._reconciler.process(job_id)
         if self._is_over(job_id):
-            await self._runtime.archive_job(job_id)
-            self._drop(job_id)
+            if await self._runtime.archive_job(job_id):
+                self._drop(job_id)
+            else:
+                self._work_queue.add_after(job_id, _UNARCHIVED_S)
         elif at is not None:
             self._work_queue.add_after(job_id, (at - self._clock.now()) / _US)
 

@@ -12,7 +12,6 @@ import shutil
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import aclosing
-from functools import partial
 from pathlib import Path
 
 from muster_core.frameworks import computes
@@ -336,7 +335,7 @@ async def _log_chunks(
 
 
 def _archived(replica: ReplicaId, archive: LogArchive, tail: int | None) -> list[bytes]:
-    log_tail = RecentLogLines(replica, partial(archive.path, replica), tail=tail)
+    log_tail = RecentLogLines(replica, archive.path(replica), tail=tail)
     try:
         data: list[bytes] = []
         while chunk := log_tail.read():

@@ -234,8 +234,9 @@ class KubernetesRuntime:
         for replica in replicas:
             self._cleaner.release(replica)
 
-    async def archive_job(self, job_id: str) -> None:
+    async def archive_job(self, job_id: str) -> bool:
         """Do nothing: what is left of the job are objects of the cluster, which are deleted with it."""
+        return True
 
     async def remove_replicas(self, job_id: str) -> None:
         """Delete the pods and services of a job whose replicas have all ended; their logs stay readable."""

@@ -6,7 +6,6 @@ import asyncio
 import os
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import suppress
-from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -21,10 +20,10 @@ _POLL_S = 0.15
 class RecentLogLines:
     """Reads a growing file to its current end, from its last ``tail`` lines on (None: from the beginning).
 
-    The file need not exist yet, and may be moved until it is opened: ``path`` returns where it is.
+    The file need not exist yet.
     """
 
-    def __init__(self, replica: ReplicaId, path: Callable[[], Path], *, tail: int | None) -> None:
+    def __init__(self, replica: ReplicaId, path: Path, *, tail: int | None) -> None:
         self.replica = replica
         self._path = path
         self._descriptor: int | None = None
@@ -55,11 +54,9 @@ class RecentLogLines:
             self._descriptor = None
 
     def _opened(self) -> int | None:
-        # The file may be moved between the lookup of its path and the open.
-        for _ in range(2):
-            if self._descriptor is None:
-                with suppress(FileNotFoundError, NotADirectoryError):
-                    self._descriptor = os.open(self._path(), os.O_RDONLY | os.O_CLOEXEC)
+        if self._descriptor is None:
+            with suppress(FileNotFoundError, NotADirectoryError):
+                self._descriptor = os.open(self._path, os.O_RDONLY | os.O_CLOEXEC)
         return self._descriptor
 
     def _offset_of_last(self, lines: int) -> int:
@@ -98,8 +95,7 @@ class LogFileReader:
     ) -> AsyncGenerator[LogChunk]:
         """Yield the logs of replicas, see ``LogSource.logs``; the runs of a replica come one after another."""
         tails = [
-            RecentLogLines(replica, partial(self._path_of, replica), tail=tail)
-            for replica in _runs_in_order(replicas)
+            RecentLogLines(replica, self._path_of(replica), tail=tail) for replica in _runs_in_order(replicas)
         ]
         queues = _by_replica(tails) if follow else [tails]
         try:

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 
-from muster_runtimes.process.state_files import StateDirectory, locked, replace, safe_name
+from muster_runtimes.process.state_files import StateDirectory, locked, may_run, replace, safe_name
 
 LOOPBACK = "127.0.0.1"
 LOOPBACK_INTERFACE = "lo"
@@ -37,7 +37,12 @@ class PortAllocator:
         """Return the port of each (role, index), allocated if it has none. Raises ``NoFreePortError``."""
         job_directory = self._directory.open_job(job_id)
         with locked(job_directory / "ports.lock", wait=True):
-            ports = self._read(job_directory)
+            # A release may have been interrupted before it removed the file.
+            ports = {
+                key: port
+                for key, port in self._read(job_directory).items()
+                if _holder(self._directory.ports / str(port)) == f"{job_id}/{key}"
+            }
             missing = [key for role, index in replicas if (key := _key(role, index)) not in ports]
             try:
                 for key in missing:
@@ -68,9 +73,15 @@ class PortAllocator:
 
     def sweep(self) -> None:
         """Release ports that are reserved for jobs that are archived or deleted, in case pod-launcher died before it did so."""
-        for entry in self._directory.ports.iterdir():
-            job_id = _holder(entry).partition("/")[0]
-            if job_id and not self._directory.is_live(job_id):
+        entries = {entry: _holder(entry).partition("/")[0] for entry in self._directory.ports.iterdir()}
+        live = set(self._directory.job_ids())
+        for job_id in set(entries.values()) - live - {""}:
+            # An older version of pod-launcher with the same root makes no job live.
+            if any(may_run(self._directory.replica(run)) for run in self._directory.replicas(job_id)):
+                self._directory.make_live(job_id)
+                live.add(job_id)
+        for entry, job_id in entries.items():
+            if job_id and job_id not in live:
                 entry.unlink(missing_ok=True)
 
     def _read(self, job_directory: Path) -> dict[str, int]:

@@ -40,8 +40,8 @@ from muster_runtimes.process.state_files import (
     empty_trash,
     finish_unstarted,
     held_build,
-    is_locked,
     locked,
+    may_run,
     prepare_build,
     read_state,
     record_loss,
@@ -115,7 +115,7 @@ class ProcessRuntime:
         self._held = HeldJobFiles(directory=self._directory, observations_of=self._watcher.job_observations)
         self._offered: tuple[Node, ...] = tuple(nodes)
         self._nodes_changed = asyncio.Event()
-        # A scan that began before a mark was written must not end after it.
+        # A scan for marks of orphans that began before one was written must not end after it.
         self._marking = asyncio.Lock()
         self._starter = ReplicaStarter(
             directory=self._directory,
@@ -155,7 +155,7 @@ class ProcessRuntime:
 
     async def refresh_job(self, job_id: str) -> None:
         """See ``ReplicaObserver``; an archived job is live afterwards."""
-        self._directory.mark_live(job_id)
+        self._directory.make_live(job_id)
         await self._watcher.refresh_job(job_id)
 
     @asynccontextmanager
@@ -283,10 +283,11 @@ class ProcessRuntime:
     async def remove_replicas(self, job_id: str) -> None:
         """Do nothing: ended replicas have left only their logs."""
 
-    async def archive_job(self, job_id: str) -> None:
+    async def archive_job(self, job_id: str) -> bool:
         """Release the ports of a job that has ended, and exclude it from scans; see ``ReplicaControl``."""
-        await asyncio.to_thread(self._archive_job, job_id)
+        is_archived = await asyncio.to_thread(self._archive_job, job_id)
         self._watcher.archive(job_id)
+        return is_archived
 
     async def write_members(self, job_id: str, content: bytes) -> str:
         """See ``JobFiles``."""
@@ -341,34 +342,32 @@ class ProcessRuntime:
         """Move the job to the trash in one step, then delete it, so that a crash in between leaves no partial job."""
         directory, at = self._directory, self._clock()
         job_directory = directory.job(job_id)
-        if not job_directory.exists():
-            directory.archive_job(job_id)
-            return
-        for replica in directory.replicas(job_id):
-            state = record_loss(directory.replica(replica), at=at)
-            if state is not None and not state.is_final:
-                raise StillRunningError(f"{directory.name(replica)} still runs")
-            with locked(directory.replica(replica) / LOCK) as idle:
-                if state is None and not idle:
-                    raise StillRunningError(f"{directory.name(replica)} is starting")
-        build = held_build(directory, job_id)
-        self._ports.release(job_id)
-        job_directory.rename(directory.trash / f"{job_id}.{at}.{os.getpid()}")
-        directory.archive_job(job_id)
+        with directory.leave_live(job_id):
+            if not job_directory.exists():
+                return
+            for replica in directory.replicas(job_id):
+                state = record_loss(directory.replica(replica), at=at)
+                if state is not None and not state.is_final:
+                    raise StillRunningError(f"{directory.name(replica)} still runs")
+                with locked(directory.replica(replica) / LOCK) as idle:
+                    if state is None and not idle:
+                        raise StillRunningError(f"{directory.name(replica)} is starting")
+            build = held_build(directory, job_id)
+            self._ports.release(job_id)
+            job_directory.rename(directory.trash / f"{job_id}.{at}.{os.getpid()}")
         if build is not None:
             release_build(directory, build, at=at)
         empty_trash(directory)
 
-    def _archive_job(self, job_id: str) -> None:
+    def _archive_job(self, job_id: str) -> bool:
         directory = self._directory
-        if not directory.is_live(job_id):
-            return
-        directory.archive_job(job_id)
-        # Only now: whatever starts from now on makes the job live again.
-        if any(_may_run(directory.replica(replica)) for replica in directory.replicas(job_id)):
-            directory.mark_live(job_id)
-        else:
-            self._ports.release(job_id)
+        with directory.leave_live(job_id):
+            if any(may_run(directory.replica(replica)) for replica in directory.replicas(job_id)):
+                directory.make_live(job_id)
+                return False
+            if directory.job(job_id).exists():
+                self._ports.release(job_id)
+            return True
 
     def _specify(self, launch: Launch) -> ReplicaSpec | LaunchRejection:
         build = self._directory.build(launch.build) if launch.build else None
@@ -397,9 +396,3 @@ class ProcessRuntime:
             return seen.state in ENDED_STATES
         state = read_state(self._directory.replica(replica))
         return state.is_final if state is not None else not self._directory.job(replica.job_id).exists()
-
-
-def _may_run(folder: Path) -> bool:
-    """Return whether a replica runs, or a shim is starting it."""
-    state = read_state(folder)
-    return not state.is_final if state is not None else is_locked(folder / LOCK)

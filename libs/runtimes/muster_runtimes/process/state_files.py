@@ -3,9 +3,10 @@
 ``jobs/<job>/<attempt>/<role>-<index>.<restart>/`` is one run of a replica, ``builds/<job>/`` the result of a build, ``ports/<number>``
 a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path.
 
-Runs are looked for in the jobs that have a file ``live/<job>``, so that the cost of a scan and the memory of observations follow the
-live jobs. A job that has ended is archived: the file is removed, and nothing else changes. A shim creates the file again before it
-starts its replica, and whoever archives a job reads its runs after the removal. So every run that has not ended is found.
+Runs are looked for in live jobs only, so that the cost of a scan and the memory of observations follow these. A live job has a file
+``live/<job>``. A job that has ended is archived: the file moves to ``archiving/<job>.<token>``, which counts like the file itself; then
+the runs of the job are read; then the file is removed, or ``live/<job>`` is created again if a run has not ended. A shim creates
+``live/<job>`` before it starts its replica. So every run that has not ended is found, whoever is killed or paused.
 
 Only the holder of a run's lock writes its state. Pod-launcher takes the lock to finish a run that never started and to record an end
 that no shim recorded; so no pod-launcher can contradict a shim, nor another pod-launcher.
@@ -212,24 +213,27 @@ class StateDirectory(msgspec.Struct, frozen=True):
         """The directory of what is being deleted."""
         return self.root / "trash"
 
+    @property
+    def archiving(self) -> Path:
+        """The directory of the files of live jobs whose archiving has begun."""
+        return self.root / "archiving"
+
     def prepare(self) -> None:
         """Create the directories, readable by their owner only, because environments may contain secrets."""
-        for folder in (self.root, self.jobs, self.builds, self.ports, self.trash):
+        for folder in (self.root, self.jobs, self.archiving, self.builds, self.ports, self.trash):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        if not self.live.exists():
-            self._mark_all_live()
+        while not self.live.exists():
+            # Another instance may do the same, and empty the trash.
+            with suppress(OSError):
+                self._make_all_live()
 
-    def _mark_all_live(self) -> None:
-        """Create the marks of a directory that an older version has left, in one step."""
-        draft = self.root / f".live.{os.getpid()}"
+    def _make_all_live(self) -> None:
+        """Make the jobs live that an older version has left, in one step."""
+        draft = self.trash / f"live.{os.getpid()}"
         draft.mkdir(mode=0o700, exist_ok=True)
         for job_id in _names(self.jobs):
             (draft / job_id).touch(mode=0o600)
-        try:
-            draft.rename(self.live)
-        except OSError:
-            # Another instance was faster.
-            shutil.rmtree(draft)
+        draft.rename(self.live)
 
     def job(self, job_id: str) -> Path:
         """Return the directory of a job."""
@@ -239,21 +243,34 @@ class StateDirectory(msgspec.Struct, frozen=True):
         """Return the directory of a job, which is created if it does not exist, and make the job live."""
         folder = self.job(job_id)
         folder.mkdir(mode=0o700, exist_ok=True)
-        self.mark_live(job_id)
+        self.make_live(job_id)
         return folder
 
-    def mark_live(self, job_id: str) -> None:
+    def make_live(self, job_id: str) -> None:
         """Make an archived job live; does nothing for a job without a directory."""
         if self.job(job_id).exists():
             (self.live / job_id).touch(mode=0o600)
 
     def is_live(self, job_id: str) -> bool:
-        """Return whether the runs of a job are looked for."""
+        """Return whether a job is live and is not being archived."""
         return (self.live / safe_name(job_id)).exists()
 
-    def archive_job(self, job_id: str) -> None:
-        """Stop looking for runs of a job. A run that has not ended must make the job live again."""
-        (self.live / safe_name(job_id)).unlink(missing_ok=True)
+    @contextmanager
+    def leave_live(self, job_id: str) -> Generator[None]:
+        """Archive a live job, unless the body makes it live again or raises. The job counts as live until the body has ended."""
+        own = self.archiving / f"{safe_name(job_id)}.{os.urandom(8).hex()}"
+        left = (name for name in os.listdir(self.archiving) if name.rpartition(".")[0] == job_id)  # noqa: PTH208
+        for file in (self.live / job_id, *(self.archiving / name for name in left)):
+            # The files that others have left are replaced by this one, which is known to no other instance.
+            with suppress(FileNotFoundError):
+                file.replace(own)
+        try:
+            yield
+        except BaseException:
+            self.make_live(job_id)
+            raise
+        finally:
+            own.unlink(missing_ok=True)
 
     def build(self, job_id: str) -> Path:
         """Return the directory of a build."""
@@ -306,13 +323,19 @@ class StateDirectory(msgspec.Struct, frozen=True):
 
     def job_ids(self) -> Iterator[str]:
         """Yield the live jobs."""
-        yield from _names(self.live if self.live.exists() else self.jobs)
+        yield from self._live_names() if self.live.exists() else _names(self.jobs)
 
     def archived_job_ids(self) -> set[str]:
         """Return the jobs that have a directory and are not live."""
         # In this order, because a job gets its directory first.
         every = _names(self.jobs)
-        return every.difference(_names(self.live))
+        return every - self._live_names()
+
+    def _live_names(self) -> set[str]:
+        # In this order, because a file may move from the first to the second.
+        live = _names(self.live)
+        archiving = (name.rpartition(".")[0] for name in os.listdir(self.archiving))  # noqa: PTH208
+        return live | {job_id for job_id in archiving if _TOKEN.fullmatch(job_id)}
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Yield the runs of a job that have a directory."""
@@ -344,6 +367,12 @@ def _subdirectories(parent: Path) -> list[Path]:
         return [child for child in parent.iterdir() if child.is_dir()]
     except FileNotFoundError:
         return []
+
+
+def may_run(folder: Path) -> bool:
+    """Return whether a replica runs, or a shim is starting it."""
+    state = read_state(folder)
+    return not state.is_final if state is not None else is_locked(folder / LOCK)
 
 
 _IDENTITY = ("MUSTER_JOB_ID", "MUSTER_ROLE", "MUSTER_INDEX", "MUSTER_ATTEMPT", "TRACEPARENT")

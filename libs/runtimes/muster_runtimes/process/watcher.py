@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import os
 from collections import Counter
-from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence, Set
 from contextlib import asynccontextmanager, suppress
 
 from muster_core.models import ENDED_STATES, ReplicaState
@@ -57,6 +57,7 @@ class ReplicaWatcher:
         self._shims: dict[ReplicaId, int] = {}
         self._losses: dict[ReplicaId, asyncio.Task[None]] = {}
         self._watched: Counter[str] = Counter()
+        self._listed: Set[str] = frozenset()
         self._notifier = ChangeNotifier()
         self._scans_begun = 0
         self._scanning = asyncio.Lock()
@@ -92,7 +93,7 @@ class ReplicaWatcher:
     async def rescan(self) -> None:
         """Observe what no pidfd reports: replicas that another instance started, unwatched replicas, and forgotten jobs.
 
-        Everything that was on disk at the call is observed; concurrent calls share a scan.
+        All runs of live jobs that were on disk at the call are observed; concurrent calls share a scan.
         """
         wanted = self._scans_begun + 1
         async with self._scanning:
@@ -102,9 +103,10 @@ class ReplicaWatcher:
 
     async def _scan(self) -> None:
         found = await asyncio.to_thread(self._list, list(self._watched))
-        for job_id in self._observations.keys() - found.keys():
+        for job_id in [job_id for job_id in self._observations if not found.get(job_id)]:
             # It may be live, or watched, since the listing.
-            if not self._directory.is_live(job_id) and job_id not in self._watched:
+            is_kept = self._directory.is_live(job_id) or job_id in self._watched
+            if not is_kept or not self._directory.job(job_id).exists():
                 self.drop(job_id)
         stale = [
             replica for replicas in found.values() for replica in replicas if self._needs_refresh(replica)
@@ -113,6 +115,10 @@ class ReplicaWatcher:
             self.refresh(replica)
             if at % _BATCH == 0:
                 await asyncio.sleep(0)
+        # A job without a run, which an instance has left that was killed, may be over.
+        for job_id in found.keys() - self._listed - self._observations.keys():
+            self._notifier.notify(job_id)
+        self._listed = found.keys()
 
     def refresh(self, replica: ReplicaId) -> Observation | None:
         """Read the state of a run, watch its shim, and return the observation; None if the run has not started."""

@@ -1,6 +1,9 @@
 """A job that has ended is archived: its runs are not looked for, and found again when they are needed."""
 
+import asyncio
+import errno
 import os
+from pathlib import Path
 
 import msgspec
 import pytest
@@ -127,6 +130,7 @@ async def test_forget_removes_an_archived_job(harness: RuntimeHarness):
     await runtime.forget("job-1")
 
     assert sorted(path.name for path in harness.root.rglob("*")) == [
+        "archiving",
         "builds",
         "jobs",
         "live",
@@ -161,7 +165,8 @@ async def test_ports_of_jobs_that_are_not_live_are_released_at_the_start(harness
     ports = PortAllocator(directory=harness.directory, port_range=range(21000, 21005))
     ports.allocate("job-1", [("worker", 0)])
     ports.allocate("job-2", [("worker", 0)])
-    harness.directory.archive_job("job-1")
+    with harness.directory.leave_live("job-1"):
+        pass
     harness.runtime()
 
     assert [str(entry.readlink()) for entry in harness.directory.ports.iterdir()] == ["job-2/worker-0"]
@@ -259,6 +264,106 @@ async def test_the_mark_of_a_job_without_a_directory_is_removed_with_the_job(har
     assert list(runtime.job_ids()) == ["job-1"]
     await runtime.forget("job-1")
     assert list(runtime.job_ids()) == []
+
+
+async def test_a_job_whose_archiving_was_interrupted_is_live(harness: RuntimeHarness):
+    """Another instance has moved the mark, read the runs, and was killed; meanwhile a shim has started."""
+    runtime = harness.runtime()
+    await runtime.start(harness.launch(worker(), "sleep", "300"))
+    (harness.directory.live / "job-1").rename(harness.directory.archiving / "job-1.0123456789abcdef")
+
+    successor = harness.runtime()
+    assert list(successor.job_ids()) == ["job-1"]
+    assert [seen.state for seen in successor.observations()] == [ReplicaState.RUNNING]
+    assert not await successor.archive_job("job-1")
+    assert os.listdir(harness.directory.archiving) == []  # noqa: PTH208
+    assert harness.directory.is_live("job-1")
+
+
+async def test_a_job_stays_live_if_its_archiving_fails(
+    harness: RuntimeHarness, monkeypatch: pytest.MonkeyPatch
+):
+    runtime = harness.runtime()
+    await run(harness, runtime)
+    await runtime.refresh_job("job-1")
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EMFILE, "too many open files")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(PortAllocator, "release", fail)
+        with pytest.raises(OSError, match="too many"):
+            await runtime.archive_job("job-1")
+    assert harness.directory.is_live("job-1")
+    await runtime.archive_job("job-1")
+    assert archived(harness) == ["job-1"]
+
+
+async def test_a_job_that_becomes_live_while_it_is_deleted_stays_live(
+    harness: RuntimeHarness, monkeypatch: pytest.MonkeyPatch
+):
+    """A start that was paused goes on between the last check of a deletion and its end."""
+    runtime = harness.runtime()
+    await run(harness, runtime)
+    rename = Path.rename
+
+    def rename_then_start(path: Path, target: Path) -> Path:
+        renamed = rename(path, target)
+        harness.directory.open_job("job-1")
+        return renamed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "rename", rename_then_start)
+        await runtime.forget("job-1")
+    assert harness.directory.is_live("job-1")
+
+
+async def test_the_observations_of_a_watched_job_are_dropped_when_another_runtime_deletes_it(
+    harness: RuntimeHarness,
+):
+    runtime, owner = harness.runtime(), harness.runtime()
+    await runtime.start(harness.launch(worker(), "sleep", "300"))
+    async with runtime.watch_job("job-1"):
+        await owner.stop(worker(), grace_s=0)
+        await harness.ended(owner, worker())
+        await owner.forget("job-1")
+        await wait_for(runtime, lambda: not runtime.job_observations("job-1") or None)
+        assert await harness.output(runtime, worker()) == b""
+
+
+async def test_ports_of_a_running_job_that_no_mark_makes_live_stay_reserved(harness: RuntimeHarness):
+    """An instance of an older version, which knows no marks, has started it."""
+    runtime = harness.runtime()
+    await runtime.addresses("job-1", [("worker", 0)], job="mnist", namespace="default")
+    await runtime.start(harness.launch(worker(), "sleep", "300"))
+    (harness.directory.live / "job-1").unlink()
+
+    successor = harness.runtime()
+    assert [str(entry.readlink()) for entry in harness.directory.ports.iterdir()] == ["job-1/worker-0"]
+    assert list(successor.job_ids()) == ["job-1"]
+
+
+async def test_a_live_job_without_runs_is_reported_once(harness: RuntimeHarness):
+    runtime = harness.runtime(ProcessOptions(rescan_s=0.05))
+    changes = runtime.job_changes()
+    harness.directory.open_job("job-1")
+    async with asyncio.timeout(10):
+        assert await anext(changes) == "job-1"
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await anext(changes)
+
+
+async def test_ports_that_are_listed_and_not_reserved_are_reserved_again(harness: RuntimeHarness):
+    harness.directory.prepare()
+    ports = PortAllocator(directory=harness.directory, port_range=range(21000, 21005))
+    [port] = ports.allocate("job-1", [("worker", 0)]).values()
+    (harness.directory.ports / str(port)).unlink()
+    (harness.directory.ports / str(port)).symlink_to("job-2/worker-0")
+
+    [other] = ports.allocate("job-1", [("worker", 0)]).values()
+    assert other != port
+    assert str((harness.directory.ports / str(other)).readlink()) == "job-1/worker-0"
 
 
 async def test_a_directory_that_is_not_that_of_a_job_is_ignored(harness: RuntimeHarness):

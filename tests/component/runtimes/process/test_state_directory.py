@@ -36,6 +36,7 @@ async def test_a_forgotten_job_leaves_nothing(harness: RuntimeHarness):
 
     assert list(runtime.observations()) == []
     assert sorted(path.name for path in harness.root.rglob("*")) == [
+        "archiving",
         "builds",
         "jobs",
         "live",
