@@ -84,6 +84,11 @@ class FaultKind(msgspec.Struct, frozen=True, kw_only=True):
         return not self.keeps_history and not self.excused
 
     @property
+    def leaves_orphans(self) -> bool:
+        """Whether replicas may run whose jobs are lost by design."""
+        return False
+
+    @property
     def keeps_history(self) -> bool:
         """Whether only the jobs of the workload are deleted at the end."""
         return False
@@ -455,6 +460,11 @@ class Deleted(FaultKind, frozen=True, kw_only=True):
         return self.rebuilders
 
     @property
+    def leaves_orphans(self) -> bool:
+        """See the base."""
+        return self.loses
+
+    @property
     def excused(self) -> frozenset[Invariant]:
         """A deleted stream of events loses its events."""
         if not self.loses:
@@ -478,14 +488,19 @@ class OlderStore(FaultKind, frozen=True, kw_only=True):
     seconds: float = 4.0
 
     @property
+    def leaves_orphans(self) -> bool:
+        """See the base."""
+        return True
+
+    @property
     def strikes(self) -> Sequence[str]:
         """See the base."""
         return (BROKER, *SERVICES)
 
     @property
     def excused(self) -> frozenset[Invariant]:
-        """What was stored after the copy is lost, and replicas without a record are kept for a grace."""
-        return frozenset({Invariant.CLEAN, Invariant.CAPACITY, Invariant.WHOLE, Invariant.FRESH})
+        """What was stored after the copy is lost, and replicas without a record run on."""
+        return frozenset({Invariant.CAPACITY, Invariant.WHOLE, Invariant.FRESH})
 
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
         """See the base."""

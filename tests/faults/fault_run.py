@@ -145,7 +145,9 @@ async def _gather_evidence(fault: Fault, system: ObservedSystem, cpu_delay: CpuD
         await _try(workload.cancel_long_jobs())
         states = await workload.states(within_s=_END_S)
         await _try(workload.delete_all(history=not fault.kind.keeps_history))
-        after, leftovers = await _settled(fault, system, before=before, leases=leases, consumers=consumers)
+        after, leftovers = await _settled(
+            fault, system, workload, before=before, leases=leases, consumers=consumers
+        )
     return Evidence(
         runs=system.ledger.runs(),
         acknowledged=workload.acknowledged,
@@ -164,10 +166,10 @@ async def _gather_evidence(fault: Fault, system: ObservedSystem, cpu_delay: CpuD
 
 
 async def _wait_for_moment(moment: str, system: ObservedSystem, workload: Workload) -> None:
-    """Wait for the next event of a kind; commands, of which the load has none, are sent."""
-    sending = workload.keep_cancelling() if moment == "CommandRequested" else asyncio.sleep(_MOMENT_S)
+    """Wait for the next event of a kind. The load alone has no commands, and no proposals, because the pool is never idle."""
+    causes = {"CommandRequested": workload.keep_cancelling, "ScaleProposed": workload.keep_idle}
     try:
-        async with running_beside(sending), asyncio.timeout(_MOMENT_S):
+        async with running_beside(causes.get(moment, asyncio.Event().wait)()), asyncio.timeout(_MOMENT_S):
             await system.events.next(moment)
     except TimeoutError:
         raise NotInjectedError(f"no {moment} within {_MOMENT_S:g} s") from None
@@ -187,6 +189,7 @@ async def _recovery(workload: Workload, healed: float, limit_s: float) -> float 
 async def _settled(
     fault: Fault,
     system: ObservedSystem,
+    workload: Workload,
     *,
     before: dict[str, ProcessUse],
     leases: set[str],
@@ -195,6 +198,8 @@ async def _settled(
     """Wait until nothing is left and the processes are as before, at most for a while; return the last look."""
     deadline = time.monotonic() + _SETTLE_S
     while True:
+        if fault.kind.leaves_orphans:
+            await _try(workload.remove_orphans())
         after = system.use()
         leftovers = await system.leftovers(
             leases=leases, consumers=consumers, records=not fault.kind.keeps_history

@@ -374,7 +374,7 @@ async def _http_status(address: str, path: str) -> int:
 
 
 @asynccontextmanager
-async def running_beside(work: Coroutine[None, None, None]) -> AsyncGenerator[None]:
+async def running_beside(work: Coroutine[None, None, object]) -> AsyncGenerator[None]:
     """Run a coroutine beside the block; its failure fails the block."""
     task = asyncio.create_task(work)
     try:

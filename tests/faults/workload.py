@@ -70,6 +70,8 @@ class Workload:
         self._lost_until = float("-inf")
         self._system = system
         self._shapes = itertools.cycle(shapes)
+        self._may_submit = asyncio.Event()
+        self._may_submit.set()
         self._numbers = itertools.count()
 
     async def submit(self, shape: Shape, *, within_s: float = 60) -> str:
@@ -99,6 +101,7 @@ class Workload:
     async def keep_submitting(self, pause_s: float = _PAUSE_S) -> None:
         """Submit short jobs one after the other until cancelled."""
         while True:
+            await self._may_submit.wait()
             # A cancelled submission may be stored without an acknowledgement; such a job may be lost.
             with suppress(TimeoutError, Unavailable):
                 await self.submit(next(self._shapes))
@@ -111,6 +114,14 @@ class Workload:
                 job_id = await self.submit(LONG[0])
                 await asyncio.sleep(1)
                 await self._cancel(job_id)
+
+    async def keep_idle(self) -> None:
+        """Submit no short jobs until cancelled, so that elastic jobs grow."""
+        self._may_submit.clear()
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._may_submit.set()
 
     async def ended(self, job_id: str, *, within_s: float) -> JobState:
         """Wait until a job has ended, and return its state."""
@@ -167,6 +178,11 @@ class Workload:
                     )
 
         await asyncio.gather(*map(delete, ids))
+
+    async def remove_orphans(self) -> None:
+        """Remove the replicas of jobs without a record."""
+        async for orphan in self._system.muster.orphans():
+            await self._system.muster.remove_orphan(orphan.job_id)
 
     def forget_after(self, at: float) -> None:
         """Forget what was acknowledged after a time, because the fault loses it by design."""
