@@ -12,7 +12,7 @@ from pathlib import Path
 import msgspec
 from cpu_delay import CpuDelay
 from fault_kinds import FaultKind, NotInjectedError
-from invariants import Evidence, Invariant, Leftovers, Limits, ProcessUse, check
+from invariants import Evidence, Invariant, Leftovers, Limits, ProcessUse, Violation, check
 from observed_system import NODES, ObservedSystem, running_beside
 from workload import LONG, SHORT, StatusSampler, Workload
 
@@ -113,6 +113,8 @@ async def run_fault_on(system: ObservedSystem, fault: Fault) -> FaultResult:
         evidence = await _gather_evidence(fault, system, cpu_delay)
     limits = msgspec.structs.replace(fault.limits, partial_s=fault.limits.partial_s + fault.kind.partial_s)
     violations = [one for one in check(evidence, limits) if one.invariant not in fault.kind.excused]
+    if not evidence.samples and Invariant.FRESH not in fault.kind.excused:
+        violations.append(Violation(Invariant.FRESH, "no status was looked at"))
     return FaultResult.of(
         fault,
         jobs=len(evidence.acknowledged),

@@ -41,6 +41,9 @@ _QUIET_S = 25.0
 _DRAIN_S = 120.0
 _EXPIRY_S = 180
 _RETAINED = 100
+_ACTIVE = ("Submitted", "Queued", "Placed", "Launching", "Running", "Restarting", "Evicted")
+_LEAST = 0.5
+"""Which part of the intended load must have been carried, so that the result counts."""
 _WATCHERS = 20
 _MIB = 2**20
 _ARRIVALS = (
@@ -110,6 +113,7 @@ class Soak:
         self.samples: list[Sample] = []
         self.watched = 0
         self.executed = 0
+        self.drained = True
         self._system = system
         self._rate = rate
         self._random = random.Random(20)
@@ -129,6 +133,19 @@ class Soak:
             await self._load(minutes * 60 - baseline_s)
             after = await self._quiet()
         return before, after
+
+    def missing(self, minutes: float) -> list[str]:
+        """Return what of the load was not carried, for people; empty if the result counts."""
+        seconds = minutes * 60
+        found = [] if self.drained else ["the load did not end"]
+        for what, count, intended in (
+            ("jobs", len(self.workload.acknowledged), seconds * self._rate),
+            ("commands in replicas", self.executed, seconds / 2),
+            ("watchers", self.watched, seconds * _WATCHERS / 4),
+        ):
+            if count < intended * _LEAST:
+                found.append(f"only {count} {what} of about {intended:.0f}")
+        return found
 
     async def _load(self, seconds: float) -> None:
         async with asyncio.TaskGroup() as tasks:
@@ -150,12 +167,13 @@ class Soak:
         deadline = time.monotonic() + _DRAIN_S
         while time.monotonic() < deadline:
             with suppress(MusterError):
-                active = [
-                    job async for job in self._system.muster.list(phases=("Queued", "Running", "Placed"))
-                ]
+                active = [job async for job in self._system.muster.list(phases=_ACTIVE)]
                 if {job.job_id for job in active} <= {self._long}:
                     break
             await asyncio.sleep(1)
+        else:
+            print(f"jobs are active {_DRAIN_S:g} s after the load stopped", flush=True)
+            self.drained = False
         await asyncio.sleep(_QUIET_S)
         return await self._look()
 
@@ -170,13 +188,14 @@ class Soak:
         """Watch for a while, and leave in mid-stream: by cancellation, or with the whole connection."""
         while True:
             seconds = self._random.uniform(0.2, 4.0)
+            received = 0
             with suppress(MusterError, TimeoutError, grpc.aio.AioRpcError):
                 async with AsyncClient(self._system.local.address, retry_timeout_s=2.0) as muster:
+                    stream = muster.watch_all() if self._random.random() < 0.5 else muster.watch(self._long)
                     async with asyncio.timeout(seconds):
-                        await _drain(
-                            muster.watch_all() if self._random.random() < 0.5 else muster.watch(self._long)
-                        )
-            self.watched += 1
+                        async for _ in stream:
+                            received += 1
+            self.watched += received > 0
             await asyncio.sleep(self._random.uniform(0, 0.5))
 
     async def _execute_repeatedly(self) -> None:
@@ -241,6 +260,7 @@ async def soak(folder: Path, *, minutes: float, rate: float) -> bool:
         before, after = await load.run(minutes)
         with suppress(MusterError, TimeoutError):
             await load.workload.cancel_long_jobs()
+        missing = load.missing(minutes)
         growths = judge(before, after)
         violations = check(
             Evidence(
@@ -254,13 +274,14 @@ async def soak(folder: Path, *, minutes: float, rate: float) -> bool:
     print(f"\n{'quiet state':32} {'baseline':>10} {'end':>10} {'limit':>10}")
     for growth in growths:
         print(growth)
-    for violation in violations:
-        print(violation)
+    for problem in (*violations, *missing):
+        print(problem)
+    held = not violations and not missing and all(one.ok for one in growths)
     print(
         f"{len(load.workload.acknowledged)} jobs, {load.watched} watchers, {load.executed} commands in replicas, "
-        f"{minutes:g} minutes: {'held' if not violations and all(one.ok for one in growths) else 'violated'}"
+        f"{minutes:g} minutes: {'held' if held else 'violated'}"
     )
-    return not violations and all(one.ok for one in growths)
+    return held
 
 
 async def _let_events_expire(system: ObservedSystem) -> None:

@@ -121,15 +121,15 @@ def test_a_replica_may_run_again_after_it_failed() -> None:
     assert found_in(runs=(first, run(0, 1.0, 30.0, restart=1), WHOLE[1]), acknowledged=(job,)) == []
 
 
-def test_a_gang_runs_in_part_if_a_replica_begins_long_after_the_others() -> None:
+def test_a_gang_runs_partially_if_a_replica_begins_long_after_the_others() -> None:
     assert found_in(runs=(WHOLE[0], run(1, 20.0, 30.0))) == [Invariant.WHOLE]
 
 
-def test_a_gang_runs_in_part_if_a_replica_never_begins() -> None:
+def test_a_gang_runs_partially_if_a_replica_never_begins() -> None:
     assert Invariant.WHOLE in found_in(runs=WHOLE[:1])
 
 
-def test_a_gang_runs_in_part_if_a_replica_goes_on_long_after_another_was_killed() -> None:
+def test_a_gang_runs_partially_if_a_replica_goes_on_long_after_another_was_killed() -> None:
     assert Invariant.WHOLE in found_in(runs=(WHOLE[0], run(1, 1.2, 5.0, code=None)))
 
 
@@ -145,14 +145,45 @@ def test_an_answer_that_lacks_an_old_event_is_stale() -> None:
 
 
 def test_an_answer_that_is_late_because_the_machine_let_nothing_run_is_not_stale() -> None:
-    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=3.0, lag_s=0.2)
+    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=3.0, lag_s=0.1)
     assert found_in(samples=(late,)) == []
 
 
-def test_a_status_is_late_only_by_the_time_in_which_no_task_waited_for_a_cpu() -> None:
-    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=3.0, stalled_s=2.5)
+def test_a_status_may_be_late_only_by_the_time_in_which_no_task_waited_for_a_cpu() -> None:
+    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=3.0, stalled_s=2.0)
     assert found_in(samples=(late,)) == []
     assert found_in(samples=(msgspec.structs.replace(late, stalled_s=1.9),)) == [Invariant.FRESH]
+
+
+def test_a_status_that_the_machine_may_have_delayed_for_long_is_not_judged() -> None:
+    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=60.0, stalled_s=2.1)
+    assert found_in(samples=(late,)) == []
+
+
+def test_a_job_that_an_answer_lacks_is_stale() -> None:
+    missing = StatusSample(at=5.0, job_id=GANG.job_id, revision=0, stored=7, age_s=3.0)
+    assert found_in(samples=(missing,)) == [Invariant.FRESH]
+
+
+@pytest.mark.parametrize(
+    "state", [JobState(phase="FAILED", failures=1), JobState(phase="SUCCEEDED", attempt=2)]
+)
+def test_a_job_that_the_fault_hits_may_fail_and_restart(state: JobState) -> None:
+    killed = (WHOLE[0], run(1, 1.2, 5.0, code=None))
+    hit = frozenset({GANG.job_id})
+    assert found_in(hit=hit, states={GANG.job_id: state}, runs=killed) == []
+    assert found_in(hit=frozenset({"j-other"}), states={GANG.job_id: state}, runs=killed) != []
+
+
+@pytest.mark.parametrize("states", [{}, {GANG.job_id: JobState(phase="RUNNING")}])
+def test_a_job_that_the_fault_hits_must_end(states: dict[str, JobState]) -> None:
+    assert found_in(hit=frozenset({GANG.job_id}), states=states) == [Invariant.ACKNOWLEDGED]
+
+
+def test_the_replicas_of_jobs_that_may_be_lost_count_on_their_nodes() -> None:
+    other = msgspec.structs.replace(run(0, 2.0, 20.0), job_id="j-forgotten")
+    forgotten = msgspec.structs.replace(GANG, job_id="j-forgotten")
+    assert found_in(runs=(*WHOLE, other), forgotten=(forgotten,)) == [Invariant.CAPACITY]
 
 
 def test_replicas_beyond_the_capacity_of_a_node_overcommit_it() -> None:
@@ -192,7 +223,7 @@ def test_a_job_that_failed_or_was_evicted_by_a_fault_of_the_services_was_disturb
     assert found_in(states={GANG.job_id: state}) == [Invariant.UNDISTURBED]
 
 
-@pytest.mark.parametrize("kind", ["processes", "folders", "leases", "consumers"])
+@pytest.mark.parametrize("kind", ["processes", "folders", "leases", "consumers", "records"])
 def test_what_is_left_after_the_deletion_of_all_jobs_is_reported(kind: str) -> None:
     assert found_in(leftovers=Leftovers(**{kind: ("one",)})) == [Invariant.CLEAN]
 

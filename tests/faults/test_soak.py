@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 import pytest
-from invariants import ProcessUse
-from soak import Sample, judge
+from invariants import AcknowledgedJob, ProcessUse
+from observed_system import ObservedSystem
+from soak import Sample, Soak, judge
 
 QUIET = Sample(
     minute=10.0,
@@ -14,6 +17,24 @@ QUIET = Sample(
     lag=0,
     disk={"broker": 100.0, "replicas": 10.0},
 )
+
+
+@pytest.mark.parametrize(
+    ("jobs", "executed", "watched", "drained", "problems"),
+    [
+        (7200, 1800, 15_000, True, 0),
+        (7200, 1800, 15_000, False, 1),
+        (7200, 0, 100, True, 2),
+        (10, 1800, 15_000, True, 1),
+    ],
+)
+def test_a_soak_whose_load_was_not_carried_proves_nothing(
+    jobs: int, executed: int, watched: int, drained: bool, problems: int
+) -> None:
+    load = Soak(cast("ObservedSystem", None), rate=2.0)
+    load.workload.acknowledged = [AcknowledgedJob(job_id="j-one", roles={})] * jobs
+    load.executed, load.watched, load.drained = executed, watched, drained
+    assert len(load.missing(60)) == problems
 
 
 def grown(**changes: object) -> list[str]:
