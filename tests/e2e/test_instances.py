@@ -10,6 +10,7 @@ import pytest
 from documents import job
 from harness import Connect, Launcher, start, submit, wait_for_phase
 
+from muster import AsyncClient
 from muster_rpc.v1 import job_pb2
 
 LEASE_S = 3
@@ -54,3 +55,29 @@ async def test_an_instance_that_was_paused_neither_answers_nor_acts_on_the_past(
         for job_id in (*ended, *running):
             seen = await muster.get(job_id)
             assert (seen.status.attempt, seen.status.failures) == (1, 0)
+
+
+async def test_the_only_status_tracker_answers_nothing_that_is_older_than_its_pause(
+    launch: Launcher, connect: Connect
+) -> None:
+    """The questions are there when it goes on, before it has read what was stored meanwhile; its lease is still its own."""
+    # A client waits for what it has written itself: another one asks.
+    async with launch() as system, connect(system) as muster, connect(system) as other:
+        tracker = system.services["status-tracker"]
+        for round_number in range(5):
+            os.kill(tracker, signal.SIGSTOP)
+            try:
+                text = job(f"stored-in-pause-{round_number}", "true")
+                (stored,) = await muster.submit(text, validation_wait_s=0)
+                await asyncio.sleep(1.5)
+                asked = [asyncio.create_task(listed_ids(other)) for _ in range(5)]
+                await asyncio.sleep(0.2)
+            finally:
+                os.kill(tracker, signal.SIGCONT)
+            for answer in await asyncio.gather(*asked):
+                assert stored.job_id in answer
+
+
+async def listed_ids(muster: AsyncClient) -> set[str]:
+    """Return the ids of all jobs."""
+    return {one.job_id async for one in muster.list()}
