@@ -259,8 +259,7 @@ class StatusSampler:
                         revision=revision,
                         stored=stored[-1][0],
                         age_s=age_s,
-                        lag_s=self._cpu_delay.lag_s(at),
-                        stalled_s=self._cpu_delay.stalled_s(at - age_s, at),
+                        waited_s=self._cpu_delay.waited_s(at - age_s, time.monotonic()),
                     )
                 )
 
