@@ -259,7 +259,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
     def leave_live(self, job_id: str) -> Generator[None]:
         """Archive a live job, unless the body makes it live again or raises. The job counts as live until the body has ended."""
         own = self.archiving / f"{safe_name(job_id)}.{os.urandom(8).hex()}"
-        left = (name for name in os.listdir(self.archiving) if name.rpartition(".")[0] == job_id)  # noqa: PTH208
+        left = (name for name in _listed(self.archiving) if name.rpartition(".")[0] == job_id)
         for file in (self.live / job_id, *(self.archiving / name for name in left)):
             # The files that others have left are replaced by this one, which is known to no other instance.
             with suppress(FileNotFoundError):
@@ -323,6 +323,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
 
     def job_ids(self) -> Iterator[str]:
         """Yield the live jobs."""
+        # A directory that an older version has left has no marks yet.
         yield from self._live_names() if self.live.exists() else _names(self.jobs)
 
     def archived_job_ids(self) -> set[str]:
@@ -334,7 +335,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
     def _live_names(self) -> set[str]:
         # In this order, because a file may move from the first to the second.
         live = _names(self.live)
-        archiving = (name.rpartition(".")[0] for name in os.listdir(self.archiving))  # noqa: PTH208
+        archiving = (name.rpartition(".")[0] for name in _listed(self.archiving))
         return live | {job_id for job_id in archiving if _TOKEN.fullmatch(job_id)}
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
@@ -359,7 +360,14 @@ def safe_name(token: str) -> str:
 
 def _names(parent: Path) -> set[str]:
     # Tens of thousands of names are read without a path for each.
-    return {name for name in os.listdir(parent) if _TOKEN.fullmatch(name)}  # noqa: PTH208
+    return {name for name in _listed(parent) if _TOKEN.fullmatch(name)}
+
+
+def _listed(parent: Path) -> list[str]:
+    try:
+        return os.listdir(parent)  # noqa: PTH208
+    except FileNotFoundError:
+        return []
 
 
 def _subdirectories(parent: Path) -> list[Path]:
