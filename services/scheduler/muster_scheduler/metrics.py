@@ -140,12 +140,10 @@ class LeaderMetrics(Collector):
         clock: Callable[[], int],
         *,
         pool: str,
-        decisions: SchedulingMetrics,
     ) -> None:
         self._leader_state = leader_state
         self._clock = clock
         self._pool = pool
-        self._decisions = decisions
 
     def describe(self) -> Iterator[Metric]:
         """Yield the metrics without values."""
@@ -174,7 +172,6 @@ class LeaderMetrics(Collector):
             families.share.add_metric([pool, queue], report.share / _MILLI)
             families.fair_share.add_metric([pool, queue], report.fair_share / _MILLI)
             families.allocated.add([pool, queue], report.allocated)
-            self._decisions.expect_queue(queue)
 
 
 class _Unit(msgspec.Struct, frozen=True):

@@ -130,6 +130,8 @@ class Scheduler:
 
         async def apply_current_queues() -> None:
             await term.apply_queues(queues.current.queues)
+            for report in term.queue_report():
+                self.metrics.expect_queue(report.spec.name)
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -218,9 +220,7 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
         # A leader that could not renew its lease in time may have a successor already.
         return scheduler.leader_state() if leadership.leading else None
 
-    ctx.metrics.registry.register(
-        LeaderMetrics(leader_state, clock.now, pool=settings.pool, decisions=scheduler.metrics)
-    )
+    ctx.metrics.registry.register(LeaderMetrics(leader_state, clock.now, pool=settings.pool))
     ctx.add_part("leadership", lambda: leadership.run(scheduler.lead))
     ctx.add_grpc(
         queries_pb2_grpc.add_PoolServiceServicer_to_server,
