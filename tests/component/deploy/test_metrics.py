@@ -165,7 +165,7 @@ async def _collect(folder: Path) -> dict[str, str]:
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The metrics of each service, and those of requests to an API server."""
-    found = asyncio.run(asyncio.wait_for(_collect(tmp_path_factory.mktemp("metrics")), 120))
+    found = asyncio.run(asyncio.wait_for(_collect(tmp_path_factory.mktemp("metrics")), 240))
     kubernetes = Metrics(process=False)
     PrometheusRequestMetrics(kubernetes)
     return {**found, KUBERNETES: kubernetes.exposition().decode()}
@@ -198,7 +198,7 @@ def promtool() -> str:
 
 
 def run(*command: str | Path, page: str | None = None) -> str:
-    done = subprocess.run(command, input=page, capture_output=True, text=True, timeout=60, check=False)
+    done = subprocess.run(command, input=page, capture_output=True, text=True, timeout=240, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout + done.stderr
 
