@@ -568,13 +568,15 @@ class Watchers(FaultKind, frozen=True, kw_only=True):
 
 
 class Connections(FaultKind, frozen=True, kw_only=True):
-    """Thousands of connections that say nothing."""
+    """Thousands of connections that say nothing, twice."""
 
     count: int = 5000
     seconds: float = 5.0
 
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
         """See the base."""
+        await _connect_many(system, self.count, self.seconds)
+        # Both times within the limit: what the allocator keeps of the first is used again.
         await _connect_many(system, self.count, self.seconds)
 
 
