@@ -4,7 +4,7 @@ The readiness page and the ready line use all conditions. Health checks of gRPC 
 still be answered: while the broker's disk is full, queries are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 DRAINING = "drain"
 
@@ -33,6 +33,11 @@ class Readiness:
     def answers(self) -> bool:
         """Whether all conditions hold without which calls cannot be answered."""
         return all(self._holds(name) for name in self._conditions if name not in self._for_work_only)
+
+    @property
+    def conditions(self) -> Mapping[str, bool]:
+        """Whether each condition holds, by name."""
+        return {name: self._holds(name) for name in self._conditions}
 
     @property
     def waiting_for(self) -> list[str]:

@@ -174,12 +174,13 @@ class Launcher:
             clock=clock.now,
             grace_us=orphan_grace_us,
             metrics=ctx.metrics,
+            pool=pool,
         )
         self._reconciler = JobReconciler(
             records=self.view.records,
             runtime=runtime,
             events=BusEvents(bus),
-            observer=ReplicaMetrics(self._observer, ctx.metrics),
+            observer=ReplicaMetrics(self._observer, ctx.metrics, pool=pool),
             clock=clock.now,
             forget=self._forget,
             batch_us=int(batch_s * _US),
@@ -421,7 +422,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     bus = await connect_bus(settings, ctx)
     clock = broker_clock(bus, ctx, JOBS_STREAM)
     runtime = await make_runtime(settings, ctx, clock=clock.now)
-    register_replica_gauge(runtime, ctx.metrics)
+    register_replica_gauge(runtime, ctx.metrics, pool=settings.pool)
     probe_writes(bus, ctx, settings, subjects=probes_of(POD_LAUNCHER), hint=UNSTORED)
     keep_catalogue(
         bus,

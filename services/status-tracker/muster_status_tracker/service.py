@@ -130,6 +130,7 @@ class PartitionTracker:
             cache=cache,
             on_listed=self._set_ready,
         )
+        self._observer = TransitionMetrics(JobSpanRecorder(ctx.telemetry), ctx.metrics)
         ctx.check_ready("records", self.is_complete)
         self._invalid = ctx.metrics.counter(
             "muster_invalid_transitions", "events that are invalid in the job's phase"
@@ -295,7 +296,7 @@ class PartitionTracker:
             cache=self._cache,
             store=store,
             publisher=LifecyclePublisher(self._bus),
-            observer=TransitionMetrics(JobSpanRecorder(self._ctx.telemetry), self._ctx.metrics),
+            observer=self._observer,
             retention=self._retention,
             clock=self._clock.now,
             count_invalid=self._invalid.inc,
