@@ -192,6 +192,7 @@ class StreamClient:
         self._name = name
         self._delivered: dict[str, list[Received]] = {}
         self._unacknowledged: set[str] = set()
+        self._description = ""
 
     # The management API.
 
@@ -201,13 +202,14 @@ class StreamClient:
         data = msgspec.json.encode(request) if request is not None else b""
         await self._driver.send(f"$JS.API.{method}", data, None, inbox)
         answer = msgspec.json.decode((await self._driver.receive(inbox)).data)
+        self._description = answer.get("error", {}).get("description", "")
         return _error(answer) or answer
 
     async def create(self, config: dict[str, Any]) -> object:
-        """Create the stream."""
+        """Create the stream; if that fails, the answer has the reason."""
         whole = {"name": self._name, "subjects": [f"{self._name}.>"], "storage": "file", **config}
         answer = await self.api(f"STREAM.CREATE.{self._name}", whole)
-        return answer.get("error") or _state(answer)
+        return (answer["error"], self._description) if "error" in answer else _state(answer)
 
     async def delete(self) -> object:
         """Delete the stream."""

@@ -176,8 +176,11 @@ class Comparison:
         self._runner = asyncio.Runner()
         self._real = RealDriver(url)
         self._runner.run(self._real.__aenter__())
+        # The broker removes its directory of streams with the last one, a little later, when there may be a next one in it.
+        self._runner.run(StreamClient(self._real, "kept").create({}))
 
     def close(self) -> None:
+        self._runner.run(StreamClient(self._real, "kept").delete())
         self._runner.run(self._real.__aexit__())
         self._runner.close()
 
