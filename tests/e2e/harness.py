@@ -96,3 +96,13 @@ async def wait_until_removed(system: LocalSystem, muster: AsyncClient) -> None:
             list(directory.iterdir()) for directory in directories if directory.exists()
         ):
             await asyncio.sleep(0.1)
+
+
+async def readiness(address: str) -> str:
+    """Return what the readiness page of a service at ``address`` says."""
+    host, _, port = address.rpartition(":")
+    reader, writer = await asyncio.open_connection(host, int(port))
+    writer.write(b"GET /readyz HTTP/1.1\r\nHost: test\r\n\r\n")
+    answer = (await asyncio.wait_for(reader.read(), 5)).decode()
+    writer.close()
+    return answer.partition("\r\n\r\n")[2].strip()

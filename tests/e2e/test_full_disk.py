@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from documents import job
-from harness import Connect, Launcher, start, submit, wait_for_phase
+from harness import Connect, Launcher, readiness, start, submit, wait_for_phase
 
 from muster import AsyncClient
 from muster.errors import Rejected
@@ -32,15 +32,6 @@ LARGER_THAN_THE_LAST_BLOCK = 2_000_000
 def disk(tmp_path: Path) -> Iterator[SmallFilesystem]:
     with SmallFilesystem(tmp_path / "data" / "broker", size_mib=300) as mounted:
         yield mounted
-
-
-async def readiness(address: str) -> str:
-    host, _, port = address.rpartition(":")
-    reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /readyz HTTP/1.1\r\nHost: test\r\n\r\n")
-    answer = (await asyncio.wait_for(reader.read(), 5)).decode()
-    writer.close()
-    return answer.partition("\r\n\r\n")[2].strip()
 
 
 def broker_of(system: LocalSystem) -> int:

@@ -5,14 +5,12 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import urllib.request
 
 import pytest
 from documents import job
-from harness import Connect, Launcher, start, submit, wait_for_phase
+from harness import Connect, Launcher, readiness, start, submit, wait_for_phase
 
 from muster import AsyncClient
-from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
 LEASE_S = 3
@@ -105,19 +103,8 @@ async def test_status_trackers_that_say_that_they_are_ready_after_a_pause_know_w
                 await asyncio.sleep(1.5)
             finally:
                 os.kill(paused, signal.SIGCONT)
-            while not await asyncio.to_thread(say_that_they_are_ready, system, "status-tracker"):
-                await asyncio.sleep(0.01)
+            for name in ("status-tracker", "status-tracker-2"):
+                while await readiness(system.metrics[name]) != "ready":
+                    await asyncio.sleep(0.01)
             for _ in range(5):
                 assert {one.job_id for (one,) in stored} <= await listed_ids(other)
-
-
-def say_that_they_are_ready(system: LocalSystem, service: str) -> bool:
-    """Return whether each instance of a service answers that it is ready."""
-    for name, address in system.metrics.items():
-        if name.removeprefix(service).lstrip("-0123456789"):
-            continue
-        try:
-            urllib.request.urlopen(f"http://{address}/readyz", timeout=5).close()
-        except OSError:
-            return False
-    return True

@@ -2,6 +2,13 @@
 
 The exception type tells what a caller may conclude: after ``BusRejected`` nothing happened, after ``BusUnavailable`` the
 outcome is unknown.
+
+A service opens its bus with ``service_bus`` and uses one ``connection``: it publishes events (also in fenced batches and groups),
+reads them with a ``work_queue``, a ``partition_reader`` or an ``ordered_consumer``, and keeps records in a ``key_value`` store.
+``lease``, ``leadership``, ``membership`` and ``partition_owner`` decide which instance works on what. ``provision`` and
+``catalogue_reconciler`` create streams, buckets and consumers; ``dead_letters`` keep what cannot be handled. ``broker_clock``,
+``pause_detector``, ``write_probe`` and ``disk`` observe the broker and this process. ``metrics`` is what is counted,
+``pending_messages`` and ``prometheus`` report it. Modules with a leading underscore speak the broker's protocol.
 """
 
 from muster_bus.broker_clock import BrokerClock as BrokerClock

@@ -218,7 +218,7 @@ class OrderedConsumer:
             self._subscription.wake()
 
     async def count_pending(self) -> int | None:
-        """Return how many messages were not handled when ``take`` was called last; ``None`` while there is no consumer.
+        """Return the number of messages that were not handled at the last call of ``take``, or ``None`` without a consumer.
 
         A consumer whose reader does not call ``take`` is deleted by the broker after some time.
         """

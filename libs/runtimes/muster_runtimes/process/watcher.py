@@ -118,7 +118,7 @@ class ReplicaWatcher:
         # A job without a run, which an instance has left that was killed, may be over.
         for job_id in found.keys() - self._listed - self._observations.keys():
             self._notifier.notify(job_id)
-        self._listed = found.keys()
+        self._listed = frozenset(found)
 
     def refresh(self, replica: ReplicaId) -> Observation | None:
         """Read the state of a run, watch its shim, and return the observation; None if the run has not started."""

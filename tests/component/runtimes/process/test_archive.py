@@ -262,6 +262,19 @@ def test_a_root_that_does_not_exist_yet_has_no_jobs(harness: RuntimeHarness):
     assert list(harness.directory.job_ids()) == list(harness.directory.archived_job_ids()) == []
 
 
+def test_a_disk_on_which_no_job_can_be_made_live_is_an_error(
+    harness: RuntimeHarness, monkeypatch: pytest.MonkeyPatch
+):
+    (harness.directory.jobs / "job-1").mkdir(parents=True)
+
+    def fail(*_: object, **__: object) -> None:
+        raise OSError(errno.ENOSPC, "no space left on device")
+
+    monkeypatch.setattr(Path, "touch", fail)
+    with pytest.raises(OSError, match="no space left"):
+        harness.directory.prepare()
+
+
 async def test_the_mark_of_a_job_without_a_directory_is_removed_with_the_job(harness: RuntimeHarness):
     runtime = harness.runtime()
     (harness.directory.live / "job-1").touch()
