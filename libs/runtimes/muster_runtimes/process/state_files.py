@@ -343,7 +343,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
         # In this order, because a file may move from the first to the second.
         live = _names(self.live)
         archiving = (name.rpartition(".")[0] for name in _listed(self.archiving))
-        return live | {job_id for job_id in archiving if _TOKEN.fullmatch(job_id)}
+        return live | {job_id for job_id in archiving if is_safe_name(job_id)}
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
         """Yield the runs of a job that have a directory."""
@@ -356,9 +356,14 @@ class StateDirectory(msgspec.Struct, frozen=True):
                     yield replica
 
 
+def is_safe_name(token: str) -> bool:
+    """Return whether ``token`` is safe as a part of a path."""
+    return _TOKEN.fullmatch(token) is not None
+
+
 def safe_name(token: str) -> str:
     """Return ``token`` if it is safe as a part of a path. Raises ``UnsafeNameError``."""
-    if not _TOKEN.fullmatch(token):
+    if not is_safe_name(token):
         raise UnsafeNameError(
             f"{token!r} is not a valid name; use at most 128 letters, digits, '.', '_' and '-'"
         )

@@ -10,7 +10,7 @@ import asyncio
 import os
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence, Set
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 
 from muster_core.models import ENDED_STATES, ReplicaState
 from muster_runtimes.notifier import ChangeListener, ChangeNotifier
@@ -20,7 +20,7 @@ from muster_runtimes.process.state_files import (
     ShimState,
     Stage,
     StateDirectory,
-    UnsafeNameError,
+    is_safe_name,
     open_shim,
     read_state,
     record_loss,
@@ -140,10 +140,13 @@ class ReplicaWatcher:
     @asynccontextmanager
     async def watch(self, job_id: str) -> AsyncGenerator[None]:
         """Read all runs of a job, which may be archived before or meanwhile, and keep their observations."""
+        if not is_safe_name(job_id):
+            # A caller may ask for anything. No such job has runs, and every scan would fail if it were watched.
+            yield
+            return
         self._watched[job_id] += 1
         try:
-            with suppress(UnsafeNameError):
-                await self.refresh_job(job_id)
+            await self.refresh_job(job_id)
             yield
         finally:
             self._watched[job_id] -= 1
