@@ -139,6 +139,7 @@ class Context:
             services=self._servicers,
             telemetry=self.telemetry,
             metrics=self.metrics,
+            connection_s=settings.grpc_connection_seconds,
         )
 
 
