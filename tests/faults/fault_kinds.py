@@ -21,7 +21,7 @@ import grpc.aio
 import msgspec
 from invariants import Figure, Invariant
 from ledger import Run
-from observed_system import Equipment, ObservedSystem, descriptors_of
+from observed_system import Equipment, ObservedSystem, descriptors_of, running_beside
 from reader import Reads
 from wire import Wire, WireEffect, WireFault
 from workload import Shape, Workload, persistently
@@ -239,7 +239,8 @@ class GrpcWire(FaultKind, frozen=True, kw_only=True):
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
         """See the base."""
         wire = system.wires[await system.active(self.target)]
-        await _break(wire, WireFault(effect=self.effect, amount_s=self.amount_s), self.seconds)
+        async with running_beside(workload.keep_asking()):
+            await _break(wire, WireFault(effect=self.effect, amount_s=self.amount_s), self.seconds)
 
 
 async def _break(wire: Wire, fault: WireFault, seconds: float) -> None:

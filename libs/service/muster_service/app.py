@@ -115,6 +115,10 @@ class Context:
         """Set whether `part` can work; the service is ready when every named part is."""
         self.readiness.set(part, ready)
 
+    def check_ready(self, part: str, ready: Callable[[], bool]) -> None:
+        """Ask `ready` too whenever somebody asks whether `part` can work; see `Readiness.check`."""
+        self.readiness.check(part, ready)
+
     def set_resource(self, name: str, shortage: str | None) -> None:
         """Set what a resource is short of, without which the service can answer calls, but not do all its work."""
         self.readiness.set(name, shortage is None, reason=shortage or "", needed_to_answer=False)

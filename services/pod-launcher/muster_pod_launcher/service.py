@@ -192,6 +192,7 @@ class Launcher:
 
     async def run(self) -> None:
         """Read each owned partition until cancelled."""
+        self._ctx.check_ready("records", self._can_work)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_runtime())
@@ -220,8 +221,10 @@ class Launcher:
         while True:
             await asyncio.sleep(_READINESS_S)
             if self._has_begun:
-                can_work = self._membership.is_current and self._partitions.is_complete
-                self._ctx.set_ready("records", can_work)
+                self._ctx.set_ready("records", self._can_work())
+
+    def _can_work(self) -> bool:
+        return self._membership.is_current and self._partitions.is_complete
 
     async def _process(self, job_id: str) -> None:
         if partition_of(job_id) not in self._partitions:

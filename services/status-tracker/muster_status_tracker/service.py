@@ -119,6 +119,7 @@ class PartitionTracker:
         self._membership = membership
         self._records = records_of(bus, written_in_groups=True)
         self._readers: dict[int, PartitionReader] = {}
+        self._handlers: dict[int, PartitionHandler] = {}
         self._pauses = PauseDetector(self._catch_up)
         self._partitions = PartitionOwner(self._track, on_complete=lambda _: self._set_ready())
         self._history = self._records.watch_headers(ENDED_RECORDS)
@@ -129,6 +130,7 @@ class PartitionTracker:
             cache=cache,
             on_listed=self._set_ready,
         )
+        ctx.check_ready("records", self.is_complete)
         self._invalid = ctx.metrics.counter(
             "muster_invalid_transitions", "events that are invalid in the job's phase"
         )
@@ -262,7 +264,7 @@ class PartitionTracker:
         return True
 
     async def _catch_up(self) -> None:
-        """Return when everything is read that is stored now; waits for an unavailable broker."""
+        """Return when everything is read that is stored now, and others can read the records; waits for an unavailable broker."""
         while True:
             # A reader may end meanwhile: its partition is lost, and is read again from the start if it comes back.
             readers = list(self._readers.values())
@@ -270,7 +272,8 @@ class PartitionTracker:
                 are_current = await asyncio.gather(*(reader.wait_current(_CATCH_UP_S) for reader in readers))
                 await self._history.catch_up()
                 await self._mirror.catch_up()
-            except BusUnavailable as error:
+                await asyncio.gather(*(handler.flush() for handler in self._handlers.values()))
+            except BusError as error:
                 log.info("what was stored during a pause cannot be read yet: %s", error)
                 await asyncio.sleep(_POLL_S)
             else:
@@ -323,7 +326,7 @@ class PartitionTracker:
     async def _track(self, partition: int, complete: asyncio.Event) -> None:
         await self._clock.synchronised.wait()
         reader, handler = self._reader(partition)
-        self._readers[partition] = reader
+        self._readers[partition], self._handlers[partition] = reader, handler
         try:
             # The index distinguishes events of ended jobs from those of unknown ones.
             await self._history.catch_up()
@@ -335,7 +338,7 @@ class PartitionTracker:
                 complete.set()
                 await self._watch_deadlines(handler)
         finally:
-            del self._readers[partition]
+            del self._readers[partition], self._handlers[partition]
 
     async def _watch_deadlines(self, handler: PartitionHandler) -> None:
         while True:

@@ -6,7 +6,8 @@ a reserved port, and ``trash/`` is being deleted. Every name is checked before i
 Runs are looked for in live jobs only, so that the cost of a scan and the memory of observations follow these. A live job has a file
 ``live/<job>``. A job that has ended is archived: the file moves to ``archiving/<job>.<token>``, which counts like the file itself; then
 the runs of the job are read; then the file is removed, or ``live/<job>`` is created again if a run has not ended. A shim creates
-``live/<job>`` before it starts its replica. So every run that has not ended is found, whoever is killed or paused.
+``live/<job>`` before it starts its replica. So every run that has not ended is found, whichever
+instance is killed or paused at whatever step.
 
 Only the holder of a run's lock writes its state. Pod-launcher takes the lock to finish a run that never started and to record an end
 that no shim recorded; so no pod-launcher can contradict a shim, nor another pod-launcher.
