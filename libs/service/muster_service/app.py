@@ -144,6 +144,7 @@ class Context:
             services=self._servicers,
             telemetry=self.telemetry,
             metrics=self.metrics,
+            connection_s=settings.grpc_connection_seconds,
         )
 
 

@@ -90,6 +90,8 @@ class GrpcHost:
         stream_timeout_s: the same for streaming calls; None means none.
         interceptors: run inside the host's own, in this order; for authentication and the like.
         credentials: for TLS; default plain text.
+        connection_s: after about this time a client is asked to connect again, and learns of new instances. Calls that are under way
+            go on to their end.
     """
 
     def __init__(
@@ -99,6 +101,7 @@ class GrpcHost:
         services: Iterable[Service],
         telemetry: Telemetry,
         metrics: Metrics,
+        connection_s: float = 300.0,
         default_timeout_s: float = 30.0,
         stream_timeout_s: float | None = None,
         interceptors: Sequence[aio.ServerInterceptor] = (),
@@ -113,6 +116,7 @@ class GrpcHost:
             default_timeout_s=default_timeout_s,
             stream_timeout_s=stream_timeout_s,
         )
+        self._options = [*SERVER_OPTIONS, ("grpc.max_connection_age_ms", round(connection_s * 1000))]
         self._interceptors = (self._calls, *interceptors)
         self._health = Health()
         self._server: aio.Server | None = None
@@ -134,7 +138,7 @@ class GrpcHost:
         Raises:
             OSError: the address cannot be bound.
         """
-        server = aio.server(interceptors=self._interceptors, options=SERVER_OPTIONS)
+        server = aio.server(interceptors=self._interceptors, options=self._options)
         registrar = _Registrar(server, self._calls.prepare)
         for add, servicer in self._services:
             add(servicer, registrar)

@@ -226,6 +226,13 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
         Meta(description="folder of the broker's store, if it is on this machine: its free space is checked"),
     ] = None
     grpc_address: Annotated[Address, Meta(description="address of the gRPC server")] = Address("127.0.0.1:0")
+    grpc_connection_seconds: Annotated[
+        float,
+        Meta(
+            description="how long a client keeps a gRPC connection, so that its calls reach new instances too; calls go on",
+            ge=1,
+        ),
+    ] = 300.0
     metrics_address: Annotated[Address, Meta(description="address of /metrics, /healthz and /readyz")] = (
         Address("127.0.0.1:0")
     )

@@ -200,6 +200,7 @@ class Serve(Protocol):
         default_timeout_s: float = ...,
         stream_timeout_s: float | None = ...,
         client_timeout_s: float = ...,
+        connection_s: float = ...,
     ) -> EchoServer:
         """Start the service at `address`; it stops at the end of the test."""
         ...

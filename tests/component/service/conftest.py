@@ -29,6 +29,7 @@ async def serve(receiver: OtlpReceiver) -> AsyncIterator[Serve]:
             default_timeout_s: float = 10.0,
             stream_timeout_s: float | None = None,
             client_timeout_s: float = 10.0,
+            connection_s: float = 300.0,
         ) -> EchoServer:
             echo = Echo()
             metrics = Metrics(process=False)
@@ -40,6 +41,7 @@ async def serve(receiver: OtlpReceiver) -> AsyncIterator[Serve]:
                 metrics=metrics,
                 default_timeout_s=default_timeout_s,
                 stream_timeout_s=stream_timeout_s,
+                connection_s=connection_s,
             )
             await host.start()
             target = channel(host.address, default_timeout_s=client_timeout_s)

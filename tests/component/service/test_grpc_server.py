@@ -7,6 +7,7 @@ import pytest
 from grpc import aio
 
 from muster_service.grpc_client import channel
+from muster_testing.dns import DnsServer
 from muster_testing.echo import EchoClient, EchoServer, Serve
 from muster_testing.otlp import OtlpReceiver
 
@@ -207,3 +208,34 @@ async def test_connections_that_say_nothing_are_closed_and_others_are_answered_m
     finally:
         for _, writer in silent:
             writer.transport.abort()
+
+
+async def test_calls_reach_an_instance_that_was_added_and_calls_under_way_go_on(serve: Serve):
+    """The name of a headless service gets a second address; nobody opens a new channel."""
+    first = await serve(connection_s=1)
+    port = first.host.port
+    async with DnsServer.running(["127.0.0.1"]) as dns:
+        target = channel(f"dns://127.0.0.1:{dns.port}/echo.test:{port}", queries="test.Echo")
+        caller = EchoClient(target)
+        await first.host.set_serving(True)
+        under_way = aiter(caller.listen("Forever"))
+        assert await anext(under_way) == b"first"
+        for _ in range(10):
+            await caller.ask("CountCalls")
+        assert first.echo.counted == 10
+
+        second = await serve(address=f"127.0.0.2:{port}", connection_s=1)
+        await second.host.set_serving(True)
+        dns.addresses.append("127.0.0.2")
+        async with asyncio.timeout(20):
+            while not second.echo.counted:
+                await caller.ask("CountCalls")
+                await asyncio.sleep(0.05)
+        before = first.echo.counted, second.echo.counted
+        for _ in range(40):
+            await caller.ask("CountCalls")
+        shares = first.echo.counted - before[0], second.echo.counted - before[1]
+        assert min(shares) >= 16, shares
+        first.echo.release.set()
+        assert [answer async for answer in under_way] == []
+        await target.close()
