@@ -171,7 +171,13 @@ def run_app(
     for sentence in misspelt_variables(settings, service=service):
         log.warning(sentence)
     _use_batch_scheduling()
-    telemetry = Telemetry.start(service, loaded.instance, loaded.otlp_endpoint if traced else None)
+    telemetry = Telemetry.start(
+        service,
+        loaded.instance,
+        loaded.otlp_endpoint if traced else None,
+        sample=loaded.trace_sample,
+        environment=loaded.environment,
+    )
     try:
         # Its loop is cheaper than asyncio's (docs/decisions/tuning.md).
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
@@ -185,6 +191,7 @@ async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry)
     started = time.monotonic()
     app = PartSupervisor(name=service, drain_s=settings.drain_seconds)
     ctx = Context(service=service, settings=settings, app=app, telemetry=telemetry, metrics=Metrics())
+    telemetry.count_dropped(ctx.metrics)
     pages = HttpServer(
         host=settings.metrics_address.host,
         port=settings.metrics_address.port,

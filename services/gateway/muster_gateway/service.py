@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, probes_of
 from muster_events.subjects import UNSTORED
@@ -32,14 +34,15 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     probe = probe_writes(bus, ctx, settings, subjects=probes_of(GATEWAY), hint=UNSTORED)
     keep_catalogue(bus, ctx, streams=[JOBS_STREAM])
     submissions = BusSubmissions(bus, probe=probe)
-    specs = queries_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
+    connect = partial(channel, telemetry=ctx.telemetry)
+    specs = queries_pb2_grpc.SpecServiceStub(connect(settings.spec_validator_address))
     records = queries_pb2_grpc.RecordServiceStub(
-        channel(settings.status_tracker_address, queries=RECORD_QUERIES)
+        connect(settings.status_tracker_address, queries=RECORD_QUERIES)
     )
     pool = queries_pb2_grpc.PoolServiceStub(
-        channel(settings.scheduler_address, queries=LEADER_QUERIES, called_once=["ApplyPoolQueues"])
+        connect(settings.scheduler_address, queries=LEADER_QUERIES, called_once=["ApplyPoolQueues"])
     )
-    launcher = channel(settings.pod_launcher_address)
+    launcher = connect(settings.pod_launcher_address)
     replicas = queries_pb2_grpc.ReplicaServiceStub(launcher)
     held_jobs = queries_pb2_grpc.HeldJobServiceStub(launcher)
     jobs = Jobs(records=records, submissions=submissions)
