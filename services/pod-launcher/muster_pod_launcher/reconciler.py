@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
 
 import msgspec
 
@@ -55,6 +55,7 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_GRACE_S = 30.0
 _LONGEST_REASON = 1024
+_LAST_ANSWER_S = 1.0
 
 ReportKey = tuple[int, str, int, int, ReplicaState, bool]
 
@@ -217,14 +218,28 @@ class JobReconciler:
         until = self._batching.until(job_id, new, all_running=all_running, now=self._clock())
         if until is not None:
             return until
-        began = self._starts(job_id)
-        event = ReplicasChanged(changes=new)
-        await self._events.publish(record, event)
+        await self._finish(self._publish(record, ReplicasChanged(changes=new), self._starts(job_id)))
         self._batching.clear(job_id)
         reported |= {_report_key(change) for change in new}
-        self._observer.observe(record, event, began)
         _log(record, new)
         return None
+
+    async def _publish(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
+        if await self._events.publish(record, event):
+            self._observer.observe(record, event, began)
+
+    async def _finish(self, publishing: Coroutine[None, None, None]) -> None:
+        """Publish; when the partition is lost meanwhile, wait for the answer of the broker, which tells who records the spans."""
+        task = asyncio.ensure_future(publishing)
+        try:
+            await asyncio.shield(task)
+        except asyncio.CancelledError:
+            done, _ = await asyncio.wait([task], timeout=_LAST_ANSWER_S)
+            if not done:
+                task.cancel()
+            elif not task.cancelled() and (error := task.exception()) is not None:
+                log.info("the last report is not published: %s", error)
+            raise
 
     def _unreported(self, job_id: str, record: JobRecord) -> tuple[ReplicaChange, ...]:
         reported = self._reported.get(job_id, set())

@@ -26,7 +26,7 @@ from muster_core.models import JobRecord
 from muster_events.history import EndedJobSummary
 from muster_service.logs import fields
 from muster_status_tracker.deadlines import DeadlineQueue
-from muster_status_tracker.ports import LifecycleEvents, RecordWriter, TransitionObserver
+from muster_status_tracker.ports import LifecycleEvents, RecordWriter, SpanRecorder, TransitionObserver
 from muster_status_tracker.records import RecordCache
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class PartitionHandler:
         store: RecordWriter,
         publisher: LifecycleEvents,
         observer: TransitionObserver,
+        recorder: SpanRecorder,
         retention: Retention,
         clock: Clock,
         count_invalid: Callable[[], None],
@@ -58,6 +59,7 @@ class PartitionHandler:
         self._store = store
         self._publisher = publisher
         self._observer = observer
+        self._recorder = recorder
         self._retention = retention
         self._clock = clock
         self._count_invalid = count_invalid
@@ -168,6 +170,8 @@ class PartitionHandler:
             )
         if transition.record is not None and transition.record is not current:
             steps[stored.job_id] = (before, transition.record)
+            if not transition.invalid:
+                self._recorder.observe(current, transition.record, stored)
 
     async def _save_records(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
@@ -196,6 +200,7 @@ class PartitionHandler:
             self._unsaved.pop(job_id, None)
             log.exception("a record cannot be stored", extra=fields(job=record.name, job_id=job_id))
             return None
+        self._recorder.stored(job_id, record.applied_sequence)
         if revision is None:
             self._drop(job_id)
         elif self._records.get(job_id) is record:
@@ -255,6 +260,8 @@ class PartitionHandler:
 
     async def _delete(self, job_id: str, name: str, cause: str) -> None:
         revision = await self._store.remove(job_id)
+        if (record := self._records.get(job_id)) is not None:
+            self._recorder.stored(job_id, record.applied_sequence)
         self._drop(job_id, revision)
         log.info("record deleted: %s", cause, extra=fields(job=name or None, job_id=job_id))
 

@@ -256,12 +256,14 @@ class PartitionTracker:
             self._set_ready()
 
     def _reader(self, partition: int) -> tuple[PartitionReader, PartitionHandler]:
-        store = RecordStore(self._records)
+        recorder = JobSpanRecorder(self._ctx.telemetry)
+        store = RecordStore(self._records, on_superseded=recorder.superseded)
         handler = PartitionHandler(
             cache=self._cache,
             store=store,
             publisher=LifecyclePublisher(self._bus),
-            observer=TransitionMetrics(JobSpanRecorder(self._ctx.telemetry), self._ctx.metrics),
+            observer=TransitionMetrics(self._ctx.metrics),
+            recorder=recorder,
             retention=self._retention,
             clock=self._clock.now,
             count_invalid=self._invalid.inc,

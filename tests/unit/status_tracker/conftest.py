@@ -100,6 +100,16 @@ class IgnoringObserver:
         """Ignore the transition."""
 
 
+class IgnoringRecorder:
+    """A recorder that ignores events."""
+
+    def observe(self, before: JobRecord | None, after: JobRecord, stored: StoredEvent) -> None:
+        """Ignore the event."""
+
+    def stored(self, job_id: str, sequence: int) -> None:
+        """Ignore the storing."""
+
+
 class Partition:
     """A handler with its dependencies; events are stored a second apart."""
 
@@ -114,6 +124,7 @@ class Partition:
             store=self.store,
             publisher=self.publisher,
             observer=IgnoringObserver(),
+            recorder=IgnoringRecorder(),
             retention=Retention(ttl_s=TTL_S),
             clock=lambda: self.now,
             count_invalid=lambda: None,
