@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from functools import partial
 
-from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
-from muster_events.catalogue import GATEWAY, JOBS_STREAM, probes_of
+from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_events.catalogue import GATEWAY, JOBS_STREAM, LEASES_BUCKET, probes_of
 from muster_events.subjects import UNSTORED
 from muster_gateway.bus import BusSubmissions
 from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
@@ -31,6 +31,7 @@ from muster_service.grpc_client import channel
 async def build(settings: GatewaySettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
+    instances = state_instance(bus, ctx, LEASES_BUCKET)
     probe = probe_writes(bus, ctx, settings, subjects=probes_of(GATEWAY), hint=UNSTORED)
     keep_catalogue(bus, ctx, streams=[JOBS_STREAM])
     submissions = BusSubmissions(bus, probe=probe)
@@ -70,7 +71,7 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     )
     ctx.add_grpc(
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,
-        ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url),
+        ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url, list_instances=instances.list),
     )
     ctx.add_grpc(
         orphan_service_pb2_grpc.add_OrphanServiceServicer_to_server, OrphanServicer(held_jobs=held_jobs)

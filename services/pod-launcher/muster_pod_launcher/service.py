@@ -21,7 +21,7 @@ from muster_bus import (
     PartitionReader,
     WrongSequence,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
 from muster_core.events import JobAdopted, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
@@ -423,6 +423,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     ctx.set_ready("records", False)
     ctx.set_ready("nodes", False)
     bus = await connect_bus(settings, ctx)
+    state_instance(bus, ctx, LEASES_BUCKET)
     clock = broker_clock(bus, ctx, JOBS_STREAM)
     runtime = await make_runtime(settings, ctx, clock=clock.now)
     register_replica_gauge(runtime, ctx.metrics)

@@ -16,7 +16,7 @@ from muster_bus import (
     WorkQueue,
     WrongSequence,
 )
-from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
+from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes, state_instance
 from muster_core.events import JobRejected, JobSubmitted, JobValidated, StoredEvent
 from muster_core.models import Problem, Severity
 from muster_events import messaging, spans
@@ -24,6 +24,7 @@ from muster_events.catalogue import (
     DEAD_STREAM,
     DEFAULTS_BUCKET,
     JOBS_STREAM,
+    LEASES_BUCKET,
     SPEC_VALIDATOR,
     consumers_of,
     probes_of,
@@ -153,6 +154,7 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.set_ready("defaults", False)
     all_formats()  # Import them now, so that no submission waits for the imports.
     bus = await connect_bus(settings, ctx)
+    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(SPEC_VALIDATOR), hint=UNSTORED)
     keep_catalogue(
         bus,
