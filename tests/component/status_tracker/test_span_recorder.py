@@ -49,7 +49,7 @@ JOB_ID = "j-aaaaaaaaaaaaaaaa"
 ROOT = trace_ref("job")
 CANCELLER = trace_ref("cancel")
 FAILED = Reason(code="ReplicaFailed", message="worker-0 ended with exit code 1")
-PREEMPTED = Reason(code="Preempted", message="makes room for urgent")
+PREEMPTED = Reason(code="Preempted", message="preempted by urgent")
 CANCELLED = Reason(code="Cancelled", message="requested by ann")
 
 
@@ -199,7 +199,7 @@ async def test_the_spans_of_a_job_say_what_happened(records: KeyValueStore) -> N
     assert {span.parent_id for span in log.spans} == {ROOT.span_id}
     first, evicted, last = [span for span in log.spans if span.name == "launch"]
     assert (first.error, last.error) == (None, None)
-    assert evicted.error == "Evicted: makes room for urgent"
+    assert evicted.error == "Evicted: preempted by urgent"
     restart, run, cancel = (log.named(name) for name in ("restart", "run", "command cancel"))
     assert [event.name for event in run.events] == ["restart", "evicted"]
     assert restart.events[0].attributes == {

@@ -116,7 +116,7 @@ def test_events_and_links_are_listed_below_the_picture():
     }
     evicted: Attributes = {
         "muster.code": "Preempted",
-        "muster.reason": "makes room for job urgent of queue production, which waits for 12 GPUs",
+        "muster.reason": "preempted by job urgent of queue production, which waits for 12 GPUs",
         "muster.nodes": "n1,n2",
     }
     spans = [
@@ -134,7 +134,7 @@ def test_events_and_links_are_listed_below_the_picture():
         "",
         "EVENTS",
         "     +3s  run: restart: ReplicaFailed worker-0 ended with exit code 1",
-        "   +4.5s  run: evicted: Preempted makes room for job urgent of queue production,",
+        "   +4.5s  run: evicted: Preempted preempted by job urgent of queue production,",
         "          which waits for 12 GPUs (nodes=n1,n2)",
         "",
         "LINKS",

@@ -21,7 +21,7 @@ _ID_DIGITS = (16, 32)
 JsonObject = dict[str, object]
 
 
-class Event(msgspec.Struct, frozen=True, kw_only=True):
+class TraceEvent(msgspec.Struct, frozen=True, kw_only=True):
     """An event within a span, at nanoseconds since the epoch."""
 
     name: str
@@ -50,7 +50,7 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
     error: str = ""
     failed: bool = False
-    events: tuple[Event, ...] = ()
+    events: tuple[TraceEvent, ...] = ()
     links: tuple[Link, ...] = ()
 
 
@@ -105,8 +105,8 @@ def _span(raw: JsonObject, service: str) -> Span:
     )
 
 
-def _event(raw: JsonObject) -> Event:
-    return Event(
+def _event(raw: JsonObject) -> TraceEvent:
+    return TraceEvent(
         name=str(raw.get("name", "")),
         at_ns=_nanoseconds(raw.get("timeUnixNano")),
         attributes=_attributes(raw.get("attributes")),

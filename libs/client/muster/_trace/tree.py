@@ -9,7 +9,7 @@ import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from muster._trace.spans import Event, Span
+from muster._trace.spans import Span, TraceEvent
 
 _ID, _NAME = "muster.job_id", "muster.job"
 
@@ -211,7 +211,7 @@ def notes(trees: SpanTrees, *, width: int) -> Iterator[str]:
         yield from _wrapped("  ", f"{text}: muster trace {link.trace_id}" if elsewhere else text, width)
 
 
-def _event_details(event: Event) -> str:
+def _event_details(event: TraceEvent) -> str:
     told = event.attributes
     kind = told.get("exception.type") or told.get("muster.code", "")
     message = told.get("exception.message") or told.get("muster.reason", "")
