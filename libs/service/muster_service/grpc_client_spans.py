@@ -59,7 +59,8 @@ class ClientSpan:
         code = await call.code()
         number: int = code.value[0]
         self._span.set("rpc.grpc.status_code", number)
-        if code is not grpc.StatusCode.OK:
+        # The caller itself ends a stream that it needs no longer.
+        if code not in {grpc.StatusCode.OK, grpc.StatusCode.CANCELLED}:
             self._span.fail(await call.details() or code.name)
         self._span.end(at_ns)
 

@@ -7,7 +7,7 @@ import grpc
 import pytest
 from grpc import aio
 
-from muster_service.grpc_client import channel
+from muster_service.grpc_client import channel, until_left
 from muster_service.grpc_client_spans import server_attributes
 from muster_service.trace_context import SpanRef, trace_ref
 from muster_service.tracing import Telemetry
@@ -82,6 +82,21 @@ async def test_a_traced_channel_adds_a_client_span_of_each_call(serve: Serve, re
         "server.port": int(port),
     }
     assert {name: span.error for name, span in calls.items() if span.error} == {"Refuse": "not like this"}
+
+
+async def test_a_stream_that_the_caller_leaves_has_not_failed(serve: Serve, receiver: OtlpReceiver):
+    hosted = await serve()
+    client = Telemetry.start("client", "client-0", receiver.endpoint)
+    async with channel(hosted.host.address, telemetry=client) as target:
+        with client.span("WatchJob"):
+            call = EchoClient(target).listen("Count", b"1000000")
+            async with until_left(call) as answers:
+                await anext(answers)
+        await asyncio.sleep(0.1)
+    await asyncio.to_thread(client.shutdown)
+    spans = await receiver.wait_for(lambda spans: sum(span.kind == "client" for span in spans) == 1)
+    (count,) = [span for span in spans if span.kind == "client"]
+    assert (count.name, count.error, count.attributes["rpc.grpc.status_code"]) == ("Count", None, 1)
 
 
 @pytest.mark.parametrize(
