@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from functools import partial
+from pathlib import Path
 
 from documents import job
 from harness import Connect, Launcher, cancel, start, wait_for
@@ -14,8 +15,6 @@ from muster._trace.tree import build_trees, draw, notes
 from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 from muster_service.version import VERSION
-
-FAILS_ONCE = "test -e marker && exec sleep 600; touch marker; exit 3"
 
 
 async def spans_of(system: LocalSystem, trace_id: str, names: set[str]) -> list[Span]:
@@ -43,11 +42,12 @@ def runs_with(workers: int, seen: Job) -> bool:
     return len(running) == workers
 
 
-async def run_fail_and_scale(muster: AsyncClient) -> str:
+async def run_fail_and_scale(muster: AsyncClient, marker: Path) -> str:
     """Return the id of a running job whose replica has failed once, and that was scaled to two."""
+    fails_once = f"test -e {marker} && exec sleep 600; touch {marker}; exit 3"
     job_id = await start(
         muster,
-        job("traced", "sh", "-c", FAILS_ONCE, minimum=1, maximum=2, restart_policy="OnFailure"),
+        job("traced", "sh", "-c", fails_once, minimum=1, maximum=2, restart_policy="OnFailure"),
     )
     await wait_for(muster, job_id, lambda seen: seen.status.failures == 1 and runs_with(1, seen))
     await muster.scale(job_id, 2)
@@ -56,10 +56,10 @@ async def run_fail_and_scale(muster: AsyncClient) -> str:
 
 
 async def test_a_running_job_has_one_tree_and_links_to_its_commands(
-    launch: Launcher, connect: Connect
+    launch: Launcher, connect: Connect, tmp_path: Path
 ) -> None:
     async with launch() as system, connect(system) as muster:
-        job_id = await run_fail_and_scale(muster)
+        job_id = await run_fail_and_scale(muster, tmp_path / "marker")
         trace_id = (await muster.get(job_id)).trace_id
         begun = {
             "SubmitJob",

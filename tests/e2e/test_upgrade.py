@@ -8,7 +8,7 @@ import os
 import signal
 import subprocess
 import sys
-import tarfile
+import zipfile
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -36,7 +36,6 @@ ORDER = (
     "status-tracker-2",
     "pod-launcher",
     "scheduler",
-    "scheduler-2",
     "scaler",
     "spec-validator",
     "gateway",
@@ -51,7 +50,7 @@ PAUSE_S = 0.25
 def previous(tmp_path: Path) -> Path:
     """The source tree of the earlier commit."""
     tree = tmp_path / "previous"
-    command = ["git", "-C", str(ROOT), "archive", "--format=tar", PREVIOUS, "libs", "services"]
+    command = ["git", "-C", str(ROOT), "archive", "--format=zip", PREVIOUS, "libs", "services"]
     try:
         archive = subprocess.run(command, capture_output=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
@@ -60,8 +59,8 @@ def previous(tmp_path: Path) -> Path:
         if REQUIRED:
             pytest.fail(missing)
         pytest.skip(missing)
-    with tarfile.open(fileobj=io.BytesIO(archive.stdout)) as files:
-        files.extractall(tree, filter="data")
+    with zipfile.ZipFile(io.BytesIO(archive.stdout)) as files:
+        files.extractall(tree)
     return tree
 
 
@@ -79,7 +78,7 @@ class Installation:
             LocalOptions(
                 nodes=("n1:cpu=8", "n2:cpu=8"),
                 workdir=ROOT,
-                instances={"status-tracker": 2, "scheduler": 2},
+                instances={"status-tracker": 2},
             ),
             command=lambda module: (sys.executable, "-P", str(RUNNER), str(self._versions), module),
         )
