@@ -244,10 +244,13 @@ class JobReconciler:
     def _unreported(self, job_id: str, record: JobRecord) -> tuple[ReplicaChange, ...]:
         reported = self._reported.get(job_id, set())
         began = self._starts(job_id)
+        # A previous owner has reported their starts.
+        ran = {run_of(replica) for replica in record.replicas if replica.running_at}
         changes: list[ReplicaChange] = []
         for step in reconcile(record, self._seen(job_id), self._clock()):
             if isinstance(step, Report):
-                changes += _with_start(step.change, began)
+                is_known = run_of(step.change) in ran
+                changes += [step.change] if is_known else _with_start(step.change, began)
         return tuple(change for change in changes if _report_key(change) not in reported)
 
     def _is_unobserved(self, job_id: str, change: ReplicaChange) -> bool:

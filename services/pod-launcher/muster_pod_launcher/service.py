@@ -196,6 +196,8 @@ class Launcher:
         self._partitions = PartitionOwner(self._follow, on_complete=self._set_ready)
         self.own = self._partitions.own
         """Sets the owned partitions."""
+        self.ended = asyncio.Event()
+        """Set when no work is in flight any more."""
 
     async def run(self) -> None:
         """Read each owned partition until cancelled."""
@@ -215,6 +217,7 @@ class Launcher:
                 tasks.create_task(self._refresh_readiness())
         finally:
             await self._work_queue.close()
+            self.ended.set()
 
     def _set_ready(self, owned: frozenset[int]) -> None:
         self._has_begun = True
@@ -460,7 +463,8 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     )
     ctx.add_part("runtime", runtime.run)
     ctx.add_part("partitions", launcher.run)
-    ctx.add_part("membership", lambda: membership.run(launcher.own, PARTITIONS))
+    # A successor that begins before the last report is answered would report the same again.
+    ctx.add_part("membership", lambda: membership.run(launcher.own, PARTITIONS, ended=launcher.ended.wait))
     ctx.add_grpc(
         queries_pb2_grpc.add_ReplicaServiceServicer_to_server,
         ReplicaServicer(runtime=runtime, record_of=launcher.record),

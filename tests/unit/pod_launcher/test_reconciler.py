@@ -44,7 +44,8 @@ class Machine:
         self.observe(replica, ReplicaState.EXITED, exit_code=143)
 
     def observe(self, replica: ReplicaId, state: ReplicaState, exit_code: int | None = None) -> Observation:
-        seen = Observation(replica=replica, state=state, at=self._pool.now, exit_code=exit_code)
+        now = self._pool.now
+        seen = Observation(replica=replica, state=state, at=now, started_at=now, exit_code=exit_code)
         return (
             self.seen.setdefault(replica, seen)
             if exit_code is None
