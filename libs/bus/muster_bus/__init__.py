@@ -35,6 +35,7 @@ from muster_bus.key_value import (
     KeyValueStore as KeyValueStore,
     KeyWatch as KeyWatch,
 )
+from muster_bus.last_answer import until_answered as until_answered
 from muster_bus.leadership import Leadership as Leadership
 from muster_bus.membership import Membership as Membership
 from muster_bus.messages import (

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Container, Coroutine, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
+from muster_bus import until_answered
 from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.frameworks import (
     ConfigFile,
@@ -55,7 +56,6 @@ log = logging.getLogger(__name__)
 
 _DEFAULT_GRACE_S = 30.0
 _LONGEST_REASON = 1024
-_LAST_ANSWER_S = 1.0
 
 ReportKey = tuple[int, str, int, int, ReplicaState, bool]
 
@@ -218,7 +218,8 @@ class JobReconciler:
         until = self._batching.until(job_id, new, all_running=all_running, now=self._clock())
         if until is not None:
             return until
-        await self._finish(self._publish(record, ReplicasChanged(changes=new), self._starts(job_id)))
+        # The spans are recorded by the instance that was the first to publish.
+        await until_answered(self._publish(record, ReplicasChanged(changes=new), self._starts(job_id)))
         self._batching.clear(job_id)
         reported |= {_report_key(change) for change in new}
         _log(record, new)
@@ -227,19 +228,6 @@ class JobReconciler:
     async def _publish(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
         if await self._events.publish(record, event):
             self._observer.observe(record, event, began)
-
-    async def _finish(self, publishing: Coroutine[None, None, None]) -> None:
-        """Publish; when the partition is lost meanwhile, wait for the answer of the broker, which tells who records the spans."""
-        task = asyncio.ensure_future(publishing)
-        try:
-            await asyncio.shield(task)
-        except asyncio.CancelledError:
-            done, _ = await asyncio.wait([task], timeout=_LAST_ANSWER_S)
-            if not done:
-                task.cancel()
-            elif not task.cancelled() and (error := task.exception()) is not None:
-                log.info("the last report is not published: %s", error)
-            raise
 
     def _unreported(self, job_id: str, record: JobRecord) -> tuple[ReplicaChange, ...]:
         reported = self._reported.get(job_id, set())

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from muster_bus import BusUnavailable, StreamFull
+from muster_bus import BusUnavailable, StreamFull, until_answered
 from muster_core.events import StoredEvent
 from muster_core.lifecycle import (
     DeleteRecord,
@@ -188,7 +188,8 @@ class PartitionHandler:
         if record is None:
             return None
         try:
-            revision = await self._write(record)
+            # The spans are recorded by the instance that has stored the record.
+            revision = await until_answered(self._write(record))
         except Exception as error:
             if self._records.get(job_id) is not record:
                 return error
@@ -200,7 +201,6 @@ class PartitionHandler:
             self._unsaved.pop(job_id, None)
             log.exception("a record cannot be stored", extra=fields(job=record.name, job_id=job_id))
             return None
-        self._recorder.stored(job_id, record.applied_sequence)
         if revision is None:
             self._drop(job_id)
         elif self._records.get(job_id) is record:
@@ -213,8 +213,11 @@ class PartitionHandler:
     async def _write(self, record: JobRecord) -> int | None:
         """Return the revision of the record of a settled job, 0 for others, None if the job was deleted."""
         if record.settled:
-            return await self._store.archive(record)
-        return 0 if await self._store.write(record) else None
+            revision = await self._store.archive(record)
+        else:
+            revision = 0 if await self._store.write(record) else None
+        self._recorder.stored(record.job_id, record.applied_sequence)
+        return revision
 
     def _instructions(self, job_id: str) -> Sequence[Finish | Restart | DeleteRecord]:
         record = self._records.get(job_id)
