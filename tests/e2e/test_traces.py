@@ -105,11 +105,11 @@ async def test_a_running_job_has_one_tree_and_links_to_its_commands(
 async def test_every_instance_states_its_version(launch: Launcher, connect: Connect) -> None:
     async with launch(instances={"scheduler": 2, "gateway": 2}) as system, connect(system) as muster:
         async with asyncio.timeout(20):
-            while {one.name for one in await muster.instances()} != set(system.services):
+            while {one.name async for one in muster.instances()} != set(system.services):
                 await asyncio.sleep(0.1)
-        instances = await muster.instances()
+        instances = [one async for one in muster.instances()]
         assert {one.version for one in instances} == {VERSION}
         assert {one.service for one in instances if one.name.startswith("scheduler")} == {"scheduler"}
         system.kill("scheduler-2")
         await system.wait_ready()
-        assert {one.name for one in await muster.instances()} == set(system.services)
+        assert {one.name async for one in muster.instances()} == set(system.services)

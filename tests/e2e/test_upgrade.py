@@ -139,7 +139,7 @@ async def scale(muster: AsyncClient, job_id: str, number: int) -> None:
 async def versions_of(muster: AsyncClient) -> set[str]:
     """Return the versions that the instances state; an earlier gateway does not list them."""
     with suppress(MusterError):
-        return {one.version for one in await muster.instances()}
+        return {one.version async for one in muster.instances()}
     return set()
 
 

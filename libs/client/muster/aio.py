@@ -434,11 +434,12 @@ class AsyncClient:
         """Return version and trace store of the server."""
         return await self._call(self._cluster.GetCluster, cluster_service_pb2.GetClusterRequest())
 
-    async def instances(self) -> Sequence[cluster_service_pb2.Instance]:
-        """Return the running instances of all services with their versions, by service and name."""
+    async def instances(self) -> AsyncIterator[cluster_service_pb2.Instance]:
+        """Yield the running instances of all services with their versions, by service and name."""
         request = cluster_service_pb2.ListInstancesRequest()
-        response = await self._call(self._cluster.ListInstances, request)
-        return response.instances
+        async for page in self._pages(self._cluster.ListInstances, request):
+            for instance in page.instances:
+                yield instance
 
     async def orphans(self) -> AsyncIterator[orphan_service_pb2.Orphan]:
         """Yield the jobs that have replicas and no record, because an older store was restored, by job id."""

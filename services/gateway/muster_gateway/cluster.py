@@ -60,13 +60,18 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
     async def ListInstances(
         self, request: cluster_service_pb2.ListInstancesRequest, context: ServerContext
     ) -> cluster_service_pb2.ListInstancesResponse:
-        """Answer from what the instances state on the bus."""
+        """Answer one page from what the instances state on the bus; the page token is the key of its last instance."""
+        await check_page_size(request.page_size, context)
         try:
-            found = await self._list_instances()
+            found = {f"{one.service}/{one.name}": one for one in await self._list_instances()}
         except BusUnavailable:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the bus is unavailable; try again")
-        response = cluster_service_pb2.ListInstancesResponse()
-        for one in found:
+        size = min(request.page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
+        keys = sorted(key for key in found if key > request.page_token)
+        response = cluster_service_pb2.ListInstancesResponse(
+            next_page_token=keys[size - 1] if len(keys) > size else ""
+        )
+        for one in (found[key] for key in keys[:size]):
             instance = response.instances.add(service=one.service, name=one.name, version=one.version)
             instance.started_at.FromMicroseconds(one.started_at)
         return response
