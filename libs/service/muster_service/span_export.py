@@ -8,9 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import Literal
 
 from opentelemetry.context import Context
 from opentelemetry.sdk.trace import ReadableSpan, Span, SpanProcessor
@@ -29,41 +27,36 @@ _TIMEOUT_S = 10.0
 _LOG_EVERY_S = 60.0
 _SDK_LOGGERS = ("opentelemetry.exporter", "opentelemetry.sdk._shared_internal")
 
-DropCause = Literal["queue_full", "export_failed"]
-DROP_CAUSES: tuple[DropCause, ...] = ("queue_full", "export_failed")
+OnDropped = Callable[[str, int], None]
+"""Called with why spans were dropped (`queue_full` or `export_failed`) and their number, from any thread."""
+
+
+def ignore_dropped(_reason: str, _spans: int) -> None:
+    """Do nothing about dropped spans."""
 
 
 class DroppedSpans:
-    """Counts spans that were dropped, by cause, and logs a warning at most once a minute.
+    """Counts spans that were dropped, and logs a warning at most once a minute; called from several threads."""
 
-    The processor and the exporter call it, from two threads.
-    """
-
-    def __init__(self, endpoint: str, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        endpoint: str,
+        on_dropped: OnDropped = ignore_dropped,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self._endpoint = endpoint
+        self._on_dropped = on_dropped
         self._clock = clock
-        self._counts: Counter[DropCause] = Counter()
-        self._observer: Callable[[DropCause, int], None] | None = None
         self._unlogged = 0
         self._log_at = 0.0
+        self.total = 0
 
-    @property
-    def total(self) -> int:
-        """The number of spans that were dropped."""
-        return self._counts.total()
-
-    def observe(self, observer: Callable[[DropCause, int], None]) -> None:
-        """Call ``observer`` with the numbers until now, and with each later one."""
-        for cause in DROP_CAUSES:
-            observer(cause, self._counts[cause])
-        self._observer = observer
-
-    def add(self, cause: DropCause, number: int) -> None:
+    def add(self, reason: str, number: int) -> None:
         """Count dropped spans."""
-        self._counts[cause] += number
+        self.total += number
         self._unlogged += number
-        if self._observer is not None:
-            self._observer(cause, number)
+        self._on_dropped(reason, number)
         now = self._clock()
         if now >= self._log_at:
             log.warning(
@@ -75,14 +68,22 @@ class DroppedSpans:
 
 
 class OtlpProcessor(SpanProcessor):
-    """Exports batches to ``endpoint``, a URL or host:port. An unavailable receiver costs spans, never time."""
+    """Exports batches to ``endpoint``, a URL or host:port. An unavailable receiver costs spans, never time.
+
+    Spans are dropped, and counted, before the queue of the SDK would drop them without a count.
+    """
 
     def __init__(
-        self, endpoint: str, *, exporter: SpanExporter | None = None, max_queue: int = _MAX_QUEUE
+        self,
+        endpoint: str,
+        on_dropped: OnDropped = ignore_dropped,
+        *,
+        exporter: SpanExporter | None = None,
+        max_queue: int | None = None,
     ) -> None:
         _silence_sdk()
-        self.dropped = DroppedSpans(endpoint)
-        self._max_queue = max_queue
+        self.dropped = DroppedSpans(endpoint, on_dropped)
+        self._max_queue = max_queue = max_queue or _MAX_QUEUE
         self._exporter = _CountedExporter(exporter or _LateExporter(endpoint), self.dropped)
         self._ended = 0
         self._batches = BatchSpanProcessor(
@@ -92,20 +93,22 @@ class OtlpProcessor(SpanProcessor):
             max_export_batch_size=min(_MAX_BATCH, max_queue),
         )
 
-    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
-        """Do nothing."""
-
     @property
     def queued(self) -> int:
         """The number of spans that wait for their export."""
         return self._ended - self._exporter.taken
 
+    def on_start(self, span: Span, parent_context: Context | None = None) -> None:
+        """Do nothing."""
+
     def on_end(self, span: ReadableSpan) -> None:
-        """Queue the span; a full queue drops its oldest span."""
+        """Queue the span, unless the queue is full."""
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
         if self.queued >= self._max_queue:
             self.dropped.add("queue_full", 1)
-        else:
-            self._ended += 1
+            return
+        self._ended += 1
         self._batches.on_end(span)
 
     def shutdown(self) -> None:

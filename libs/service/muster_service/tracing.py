@@ -31,8 +31,7 @@ from opentelemetry.trace import (
     set_span_in_context,
 )
 
-from muster_service.metrics import Metrics
-from muster_service.span_export import OtlpProcessor
+from muster_service.span_export import OnDropped, OtlpProcessor, ignore_dropped
 from muster_service.trace_context import (
     SpanRef,
     as_remote_parent,
@@ -179,6 +178,7 @@ class Telemetry:
         *,
         sample: float = 1.0,
         environment: str = "",
+        on_dropped: OnDropped = ignore_dropped,
     ) -> Telemetry:
         """Start exporting spans to the OTLP gRPC receiver at `endpoint`, a URL or host:port.
 
@@ -191,6 +191,7 @@ class Telemetry:
             endpoint: the receiver.
             sample: the share of traces to record, 0 to 1, chosen by their ids.
             environment: the deployment environment.
+            on_dropped: counts the spans that are lost.
         """
         ids = _DerivedIds()
         attributes = resource_attributes(service, instance, environment=environment)
@@ -201,7 +202,7 @@ class Telemetry:
             shutdown_on_exit=False,
             span_limits=SpanLimits(max_events=1024),
         )
-        processor = OtlpProcessor(endpoint) if endpoint else None
+        processor = OtlpProcessor(endpoint, on_dropped) if endpoint else None
         if processor is not None:
             provider.add_span_processor(processor)
         return cls(provider=provider, ids=ids, processor=processor)
@@ -210,12 +211,6 @@ class Telemetry:
     def is_exporting(self) -> bool:
         """Whether spans leave the process."""
         return self._processor is not None
-
-    def count_dropped(self, metrics: Metrics) -> None:
-        """Count the spans that cannot be exported as `muster_spans_dropped_total`."""
-        if self._processor is not None:
-            counter = metrics.counter("muster_spans_dropped", "spans that could not be exported", ("cause",))
-            self._processor.dropped.observe(lambda cause, number: counter.labels(cause).inc(number))
 
     def shutdown(self, timeout_s: float = 2.0) -> None:
         """Export waiting spans, for `timeout_s` seconds at most; blocks. Later spans are dropped."""

@@ -10,7 +10,7 @@ import msgspec
 
 from muster_core.events import CommandRequested, StoredEvent
 from muster_core.lifecycle import RESTART_REQUESTED
-from muster_core.models import HistoryEntry, JobRecord, Phase
+from muster_core.models import TERMINAL_PHASES, HistoryEntry, JobRecord, Phase
 from muster_events import messaging, spans
 from muster_events.codec import message_id_of
 from muster_service.metrics import Metrics
@@ -282,6 +282,8 @@ class TransitionMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._finished = metrics.counter("muster_jobs_finished", "jobs that ended, by phase", ("phase",))
+        for phase in TERMINAL_PHASES:
+            self._finished.labels(phase.value)
         self._restarts = metrics.counter("muster_gang_restarts", "gang restarts")
         self._to_run = metrics.histogram(
             "muster_time_to_run_seconds", "from the submission until all replicas run", buckets=_BUCKETS_S

@@ -13,6 +13,7 @@ import pytest
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
 from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
+from muster_service import span_export
 from muster_service.span_export import DroppedSpans, OtlpProcessor
 from muster_service.trace_context import SpanRef, current_ref, span_ref, trace_ref
 from muster_service.trace_resource import resource_attributes
@@ -212,10 +213,14 @@ class _Refusing(SpanExporter):
 
 def test_spans_that_cannot_be_sent_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture):
     provider = TracerProvider(shutdown_on_exit=False)
-    processor = OtlpProcessor("collector:4317", exporter=_Refusing(), max_queue=8)
-    provider.add_span_processor(processor)
     counted: Counter[str] = Counter()
-    processor.dropped.observe(lambda cause, number: counted.update({cause: number}))
+    processor = OtlpProcessor(
+        "collector:4317",
+        lambda reason, number: counted.update({reason: number}),
+        exporter=_Refusing(),
+        max_queue=8,
+    )
+    provider.add_span_processor(processor)
     tracer = provider.get_tracer("test")
 
     with caplog.at_level(logging.WARNING):
@@ -224,7 +229,7 @@ def test_spans_that_cannot_be_sent_are_counted_and_logged_once(caplog: pytest.Lo
             processor.force_flush()
     provider.shutdown()
 
-    assert counted == {"queue_full": 0, "export_failed": 5}
+    assert counted == {"export_failed": 5}
     assert processor.dropped.total == 5
     (line,) = caplog.records
     assert line.__dict__["muster_fields"] == {"endpoint": "collector:4317", "dropped": 1, "in_total": 1}
@@ -310,3 +315,20 @@ def test_a_receiver_that_is_away_does_not_hold_up_the_end():
     telemetry.shutdown(timeout_s=0.5)
 
     assert time.monotonic() - started < 3
+
+
+async def test_spans_that_are_not_exported_are_counted(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(span_export, "_MAX_QUEUE", 512)
+    dropped: list[tuple[str, int]] = []
+    telemetry = Telemetry.start(
+        "demo", "demo-0", receiver.endpoint, on_dropped=lambda reason, spans: dropped.append((reason, spans))
+    )
+    for number in range(2000):
+        telemetry.record("x", parent=None, key=f"{number}", start_ns=1, end_ns=2)
+    await flushed(telemetry)
+
+    assert dropped
+    assert {reason for reason, _ in dropped} == {"queue_full"}
+    assert len(receiver.spans()) + sum(spans for _, spans in dropped) == 2000
