@@ -17,6 +17,7 @@ code meaning
 import asyncio
 import sys
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext, suppress
 
 from .config import ConfigError, read_tf_config
 from .data import DataError, load_digits
@@ -30,6 +31,16 @@ MISUSE = 2
 RETRYABLE = 138
 
 
+def span(name: str, environ: Mapping[str, str]) -> AbstractContextManager[None]:
+    """Return the context of a span in the trace of the job; of nothing without a receiver or without OpenTelemetry."""
+    if environ.get("OTEL_EXPORTER_OTLP_ENDPOINT"):
+        with suppress(ImportError):
+            from .tracing import traced  # noqa: PLC0415 (a slow import)
+
+            return traced(name, environ)
+    return nullcontext()
+
+
 def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
     """Play the role that ``TF_CONFIG`` names and return the exit code; ``arguments`` exclude the program's name."""
     options = parse_options(arguments)
@@ -39,10 +50,11 @@ def main(arguments: Sequence[str], environ: Mapping[str, str]) -> int:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return MISUSE
     try:
-        if config.role == "ps":
-            return asyncio.run(serve(config=config, options=options))
-        with StopSignal() as stop:
-            return Worker(config=config, options=options, digits=load_digits(), stop=stop).run()
+        with span(f"{'serve' if config.role == 'ps' else 'train'} {config.name}", environ):
+            if config.role == "ps":
+                return asyncio.run(serve(config=config, options=options))
+            with StopSignal() as stop:
+                return Worker(config=config, options=options, digits=load_digits(), stop=stop).run()
     except (ServerUnreachableError, AddressUnavailableError) as error:
         print(f"error: {error}", file=sys.stderr, flush=True)
         return RETRYABLE

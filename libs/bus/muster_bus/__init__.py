@@ -34,6 +34,7 @@ from muster_bus.errors import (
     WrongSequence as WrongSequence,
 )
 from muster_bus.group_commit import GroupCommit as GroupCommit
+from muster_bus.instances import Instance as Instance, InstanceRegistry as InstanceRegistry
 from muster_bus.key_value import (
     Entry as Entry,
     HeaderWatch as HeaderWatch,
@@ -41,6 +42,7 @@ from muster_bus.key_value import (
     KeyValueStore as KeyValueStore,
     KeyWatch as KeyWatch,
 )
+from muster_bus.last_answer import until_answered as until_answered
 from muster_bus.leadership import Leadership as Leadership
 from muster_bus.membership import Membership as Membership
 from muster_bus.messages import (

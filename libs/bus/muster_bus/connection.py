@@ -235,6 +235,10 @@ class Bus:
         """Return the last message on ``subject``, read from the stream's leader."""
         return await _api.last_message(self, stream, subject)
 
+    async def message(self, stream: str, sequence: int) -> Incoming | None:
+        """Return the message with this sequence; None if it was deleted."""
+        return await _api.message_at(self, stream, sequence)
+
     async def last_sequence(self, stream: str) -> int:
         """Return the sequence of the newest message of ``stream``, 0 if there was none."""
         return (await _api.stream_state(self, stream)).last_seq

@@ -11,7 +11,7 @@ import asyncio
 import hashlib
 import logging
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from secrets import token_hex
 
@@ -28,6 +28,7 @@ log = logging.getLogger(__name__)
 
 _POLL_S = 0.5
 _SETTLE_S = 0.02
+_LAST_WORK_S = 2.0
 _UNSAFE = re.compile(r"[^-_=a-zA-Z0-9]")
 
 
@@ -86,10 +87,17 @@ class Membership:
             return frozenset()
         return frozenset(shard for shard in range(total) if owner_of(shard, self._live) == self._member)
 
-    async def run(self, on_change: Callable[[frozenset[int]], None], total: int) -> None:
+    async def run(
+        self,
+        on_change: Callable[[frozenset[int]], None],
+        total: int,
+        *,
+        ended: Callable[[], Awaitable[object]] | None = None,
+    ) -> None:
         """Be a member until cancelled; ``on_change`` receives this instance's shards whenever they change.
 
-        After a lapse it receives no shards first. On cancellation the shards are removed first, then the lease is released.
+        After a lapse it receives no shards first. On cancellation the shards are removed first, then the lease is released:
+        when ``ended`` returns, which waits for the end of the work on them, or after two seconds.
         """
         mine: frozenset[int] = frozenset()
         hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
@@ -121,6 +129,10 @@ class Membership:
             self._bus.metrics.partitions(self._group, 0, total)
             if mine:
                 on_change(frozenset())
+            if ended is not None:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(_LAST_WORK_S):
+                        await ended()
             with suppress(BusError):
                 await self._leases.delete(self._key, ttl_s=self._ttl_s)
 

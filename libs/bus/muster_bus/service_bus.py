@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from muster_bus import BrokerClock, Bus, BusSettings
+from muster_bus import BrokerClock, Bus, BusSettings, InstanceRegistry, KeyValueStore
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.disk import shortage
 from muster_bus.pending_messages import report_pending
@@ -13,6 +13,7 @@ from muster_bus.provision import ConsumerSpec
 from muster_bus.write_probe import WriteProbe
 from muster_service.app import Context
 from muster_service.settings import ServiceSettings
+from muster_service.version import VERSION
 
 
 async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:
@@ -27,6 +28,17 @@ async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:
     ctx.add_part("pending-messages", lambda: report_pending(bus))
     ctx.on_close(bus.close)
     return bus
+
+
+def state_instance(bus: Bus, ctx: Context, bucket: str) -> InstanceRegistry:
+    """State this instance and its version in a bucket as long as the service runs; return the registry of all instances."""
+    registry = InstanceRegistry(KeyValueStore(bus, bucket))
+
+    async def state() -> None:
+        await registry.state(service=ctx.service, name=ctx.instance, version=VERSION)
+
+    ctx.add_part("instance", state)
+    return registry
 
 
 def broker_clock(bus: Bus, ctx: Context, stream: str) -> BrokerClock:

@@ -431,6 +431,12 @@ class Client:
         """Return version and trace store of the server."""
         return self._call(self._cluster.GetCluster, cluster_service_pb2.GetClusterRequest())
 
+    def instances(self) -> Iterator[cluster_service_pb2.Instance]:
+        """Yield the running instances of all services with their versions, by service and name."""
+        request = cluster_service_pb2.ListInstancesRequest()
+        for page in self._pages(self._cluster.ListInstances, request):
+            yield from page.instances
+
     def orphans(self) -> Iterator[orphan_service_pb2.Orphan]:
         """Yield the jobs that have replicas and no record, because an older store was restored, by job id."""
         for page in self._pages(self._orphans.ListOrphans, self._requests.orphans()):

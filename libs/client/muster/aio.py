@@ -434,6 +434,13 @@ class AsyncClient:
         """Return version and trace store of the server."""
         return await self._call(self._cluster.GetCluster, cluster_service_pb2.GetClusterRequest())
 
+    async def instances(self) -> AsyncIterator[cluster_service_pb2.Instance]:
+        """Yield the running instances of all services with their versions, by service and name."""
+        request = cluster_service_pb2.ListInstancesRequest()
+        async for page in self._pages(self._cluster.ListInstances, request):
+            for instance in page.instances:
+                yield instance
+
     async def orphans(self) -> AsyncIterator[orphan_service_pb2.Orphan]:
         """Yield the jobs that have replicas and no record, because an older store was restored, by job id."""
         async for page in self._pages(self._orphans.ListOrphans, self._requests.orphans()):

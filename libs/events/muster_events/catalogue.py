@@ -267,7 +267,7 @@ BUCKETS: tuple[BucketSpec, ...] = (
     BucketSpec(
         name=LEASES_BUCKET,
         ttl=True,
-        description="Leases of leaders and instances; each key written by its holder.",
+        description="Leases of leaders and instances, and the version of each instance; each key written by its holder.",
     ),
     BucketSpec(name=QUEUES_BUCKET, description="Queues as applied; written by the scheduler."),
     BucketSpec(

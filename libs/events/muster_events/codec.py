@@ -30,6 +30,7 @@ _MANY_DIGITS = re.compile(rb"[-:,\[\s]\d{19}")
 _LARGEST_AMOUNT = 2**62
 TRACEPARENT = "traceparent"
 SOURCE = "ce-source"
+INSTANCE = "muster-instance"
 
 _job_decoder = msgspec.json.Decoder(events.JobEvent)
 _pool_decoder = msgspec.json.Decoder(events.PoolEvent)
@@ -51,15 +52,19 @@ def job_message(
     traceparent: str = "",
     after: int = 0,
     expected_last: int | None = None,
+    instance: str = "",
 ) -> Outgoing:
     """Encode a job event. ``after`` is the sequence that the decision was based on: it distinguishes events that may
     recur.
 
-    ``expected_last`` is the compare-and-set of its subject, for events that a job has once.
+    ``expected_last`` is the compare-and-set of its subject, for events that a job has once. ``instance`` is the instance of
+    the source, where it matters which one was first.
     """
     name = type(event).__name__
-    message_id = f"{job_id}/{_step(event, after)}"
+    message_id = message_id_of(job_id, event, after)
     headers = _headers(event, message_id, source, job_id)
+    if instance:
+        headers[INSTANCE] = instance
     if traceparent:
         headers[TRACEPARENT] = traceparent
     return Outgoing(
@@ -69,6 +74,11 @@ def job_message(
         headers=headers,
         expected_last=expected_last,
     )
+
+
+def message_id_of(job_id: str, event: events.JobEvent, after: int = 0) -> str:
+    """Return the message id of a job event; ``after`` as for ``job_message``."""
+    return f"{job_id}/{_step(event, after)}"
 
 
 def pool_message(event: events.PoolEvent, *, source: str) -> Outgoing:

@@ -1,6 +1,6 @@
 """Recent events, for a new leader: its predecessor may have died between publishing them and exporting their spans.
 
-A span has the same id whichever instance records it, so recording it again changes nothing.
+A span has the same id whichever instance records it: a trace store that has it already keeps one, or shows it twice.
 """
 
 from __future__ import annotations
@@ -18,12 +18,18 @@ from muster_events.subjects import job_events
 
 log = logging.getLogger(__name__)
 
+_UNSENT_S = 2.0
+"""An instance exports its spans every second: those of earlier events are sent."""
+
 _MOST = 20_000
 """How far back at most, in events of all jobs: under heavy load losing a little is better than reading much again."""
 
 
 async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: float) -> list[StoredEvent]:
-    """Return the events of these ``kinds`` of the last ``seconds``, in order; none if the broker is unavailable."""
+    """Return the events of these ``kinds`` whose spans may be unsent, in order; none if the broker is unavailable.
+
+    They are the events of the last two seconds before the last one, if that is not older than ``seconds``.
+    """
     since = time.time_ns() // 1000 - round(seconds * 1_000_000)
     found: list[StoredEvent] = []
     try:
@@ -45,4 +51,5 @@ async def recent_events(bus: Bus, kinds: Sequence[type[JobEvent]], *, seconds: f
                     found.append(stored)
     except BusUnavailable as error:
         log.info("recent events cannot be read: %s", error)
-    return found
+    unsent = found[-1].at - round(_UNSENT_S * 1_000_000) if found else 0
+    return [stored for stored in found if stored.at >= unsent]

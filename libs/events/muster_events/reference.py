@@ -15,7 +15,8 @@ _INTRO = """# The events of Muster
 Generated from `muster_events.catalogue` by `make docs`; do not edit.
 
 Events are immutable and in the past tense. Each has one writer. They travel as JSON over NATS JetStream, with CloudEvents-named
-headers (`ce-id`, `ce-type`, `ce-source`, `ce-subject`), `Nats-Msg-Id` and `traceparent`. An event changes only by gaining optional fields;
+headers (`ce-id`, `ce-type`, `ce-source`, `ce-subject`), `Nats-Msg-Id` and `traceparent`; `muster-instance` where it
+matters which instance was first. An event changes only by gaining optional fields;
 files of every published version (`tests/golden/events/`) stay readable for ever.
 """
 
@@ -74,7 +75,7 @@ def _channel(spec: EventSpec) -> dict[str, Any]:
 
 
 def _message(spec: EventSpec) -> dict[str, Any]:
-    headers = ("Nats-Msg-Id", "traceparent", "ce-id", "ce-type", "ce-source", "ce-subject")
+    headers = ("Nats-Msg-Id", "traceparent", "ce-id", "ce-type", "ce-source", "ce-subject", "muster-instance")
     return {
         "name": spec.name,
         "summary": _first_line(spec.type),

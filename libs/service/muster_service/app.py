@@ -182,6 +182,8 @@ def run_app(
         service,
         loaded.instance,
         loaded.otlp_endpoint if traced else None,
+        sample=loaded.trace_sample,
+        environment=loaded.environment,
         on_dropped=count_dropped_spans(metrics),
     )
     try:

@@ -14,12 +14,14 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, suppress
-from typing import Protocol, TypeVar
+from typing import Protocol, TypeVar, cast
 
 import grpc
 from grpc import aio
 
+from muster_service.grpc_client_spans import ClientSpan, ClientSpans, EndingCall
 from muster_service.trace_context import inject
+from muster_service.tracing import Telemetry
 
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 _KEEPALIVE_MS = 20_000
@@ -62,6 +64,7 @@ CHANNEL_OPTIONS: list[tuple[str, int | str]] = [
 
 Q = TypeVar("Q")
 A = TypeVar("A")
+C = TypeVar("C")
 M = TypeVar("M")
 M_co = TypeVar("M_co", covariant=True)
 Requests = AsyncIterable[Q] | Iterable[Q]
@@ -153,6 +156,7 @@ def channel(
     credentials: grpc.ChannelCredentials | None = None,
     queries: str = "",
     called_once: Sequence[str] = (),
+    telemetry: Telemetry | None = None,
 ) -> aio.Channel:
     """Open a channel to `address`, a gRPC target such as `127.0.0.1:7071` or `dns:///gateway:7071`.
 
@@ -166,14 +170,12 @@ def channel(
         called_once: the methods of that service whose calls are not repeated.
         default_timeout_s: the deadline of a call without one; streaming calls get none.
         credentials: for TLS; default plain text.
+        telemetry: for a client span of each call that is made within a span.
     """
     connection = _Connection()
-    interceptors: list[aio.ClientInterceptor] = [
-        _UnaryUnary(default_timeout_s, connection),
-        _UnaryStream(default_timeout_s, connection),
-        _StreamUnary(default_timeout_s, connection),
-        _StreamStream(default_timeout_s, connection),
-    ]
+    spans = ClientSpans(telemetry, address) if telemetry else None
+    kinds = (_UnaryUnary, _UnaryStream, _StreamUnary, _StreamStream)
+    interceptors: list[aio.ClientInterceptor] = [kind(default_timeout_s, connection, spans) for kind in kinds]
     options = [*CHANNEL_OPTIONS, ("grpc.service_config", _service_config(queries, called_once))]
     if credentials is None:
         opened = aio.insecure_channel(address, options=options, interceptors=interceptors)
@@ -209,15 +211,43 @@ class _Connection:
                     await channel.wait_for_state_change(state)
 
 
+def _method_name(details: aio.ClientCallDetails) -> str:
+    # gRPC passes bytes, whatever the type of the field is.
+    method = cast("str | bytes", details.method)
+    return method.decode() if isinstance(method, bytes) else method
+
+
 class _Outgoing:
-    def __init__(self, default_timeout_s: float, connection: _Connection) -> None:
+    def __init__(self, default_timeout_s: float, connection: _Connection, spans: ClientSpans | None) -> None:
         self._default_timeout_s = default_timeout_s
         self._connection = connection
+        self._spans = spans
 
-    async def _completed(self, details: aio.ClientCallDetails, *, streamed: bool) -> aio.ClientCallDetails:
+    async def _call(
+        self,
+        continuation: Callable[[aio.ClientCallDetails, Q], Awaitable[C]],
+        details: aio.ClientCallDetails,
+        request: Q,
+        *,
+        streamed: bool,
+    ) -> C:
+        span = self._spans.begin(_method_name(details)) if self._spans else None
+        try:
+            call = await continuation(await self._completed(details, span, streamed=streamed), request)
+        except BaseException as error:
+            if span is not None:
+                span.fail(error)
+            raise
+        if span is not None:
+            span.follow(cast("EndingCall", call))
+        return call
+
+    async def _completed(
+        self, details: aio.ClientCallDetails, span: ClientSpan | None, *, streamed: bool
+    ) -> aio.ClientCallDetails:
         await self._connection.wait_out_failure()
         metadata = aio.Metadata(*(details.metadata or ()))
-        for name, value in inject().items():
+        for name, value in inject(span.ref if span else None).items():
             if name not in metadata:
                 metadata.add(name, value)
         timeout = details.timeout
@@ -235,7 +265,7 @@ class _UnaryUnary(_Outgoing, aio.UnaryUnaryClientInterceptor):
         client_call_details: aio.ClientCallDetails,
         request: Q,
     ) -> aio.UnaryUnaryCall[Q, A]:
-        return await continuation(await self._completed(client_call_details, streamed=False), request)
+        return await self._call(continuation, client_call_details, request, streamed=False)
 
 
 class _UnaryStream(_Outgoing, aio.UnaryStreamClientInterceptor):
@@ -245,7 +275,7 @@ class _UnaryStream(_Outgoing, aio.UnaryStreamClientInterceptor):
         client_call_details: aio.ClientCallDetails,
         request: Q,
     ) -> aio.UnaryStreamCall[Q, A]:
-        return await continuation(await self._completed(client_call_details, streamed=True), request)
+        return await self._call(continuation, client_call_details, request, streamed=True)
 
 
 class _StreamUnary(_Outgoing, aio.StreamUnaryClientInterceptor):
@@ -255,9 +285,7 @@ class _StreamUnary(_Outgoing, aio.StreamUnaryClientInterceptor):
         client_call_details: aio.ClientCallDetails,
         request_iterator: Requests[Q],
     ) -> aio.StreamUnaryCall[Q, A]:
-        return await continuation(
-            await self._completed(client_call_details, streamed=False), request_iterator
-        )
+        return await self._call(continuation, client_call_details, request_iterator, streamed=False)
 
 
 class _StreamStream(_Outgoing, aio.StreamStreamClientInterceptor):
@@ -267,4 +295,4 @@ class _StreamStream(_Outgoing, aio.StreamStreamClientInterceptor):
         client_call_details: aio.ClientCallDetails,
         request_iterator: Requests[Q],
     ) -> aio.StreamStreamCall[Q, A]:
-        return await continuation(await self._completed(client_call_details, streamed=True), request_iterator)
+        return await self._call(continuation, client_call_details, request_iterator, streamed=True)

@@ -4,15 +4,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from importlib.metadata import PackageNotFoundError, version
 
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
 from muster_service.metrics import Metrics
 from muster_service.readiness import Readiness
+from muster_service.version import VERSION
 
-_PACKAGE = "muster-service"
 _EVERY_S = 0.5
 _LAGS_S = (0.001, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
 
@@ -21,7 +20,7 @@ def register_process_metrics(metrics: Metrics, readiness: Readiness) -> None:
     """Register the version, the readiness and the tasks of this process; call it in the event loop."""
     loop = asyncio.get_running_loop()
     info = metrics.gauge("muster_build_info", "1, labelled with the version of this process", ("version",))
-    info.labels(_version()).set(1)
+    info.labels(VERSION).set(1)
     tasks = metrics.gauge("muster_tasks", "tasks of the event loop; steady growth is a leak")
     tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
     metrics.registry.register(_ReadinessCollector(readiness))
@@ -33,13 +32,6 @@ def count_dropped_spans(metrics: Metrics) -> Callable[[str, int], None]:
     for reason in ("queue_full", "export_failed"):
         dropped.labels(reason)
     return lambda reason, spans: dropped.labels(reason).inc(spans)
-
-
-def _version() -> str:
-    try:
-        return version(_PACKAGE)
-    except PackageNotFoundError:
-        return "unknown"
 
 
 class _ReadinessCollector(Collector):

@@ -243,6 +243,12 @@ class ServiceSettings(msgspec.Struct, frozen=True, kw_only=True):
             extra={"fallback": "OTEL_EXPORTER_OTLP_ENDPOINT"},
         ),
     ] = None
+    trace_sample: Annotated[
+        float, Meta(description="share of traces to record; set it alike for all services", ge=0, le=1)
+    ] = 1.0
+    environment: Annotated[
+        str, Meta(description="deployment environment that spans name, such as production")
+    ] = ""
     log_format: Annotated[Literal["json", "text"], Meta(description="json for machines, text for people")] = (
         "json"
     )

@@ -99,9 +99,13 @@ def from_span_context(context: SpanContext) -> SpanRef | None:
 
 def as_remote_parent(ref: SpanRef) -> Context:
     """Return an OpenTelemetry context with `ref` as the current span, for starting its children."""
+    return trace.set_span_in_context(NonRecordingSpan(to_span_context(ref)), Context())
+
+
+def to_span_context(ref: SpanRef) -> SpanContext:
+    """Return the OpenTelemetry span context of a span of another process."""
     flags = TraceFlags(TraceFlags.SAMPLED if ref.sampled else TraceFlags.DEFAULT)
-    context = SpanContext(int(ref.trace_id, 16), int(ref.span_id, 16), is_remote=True, trace_flags=flags)
-    return trace.set_span_in_context(NonRecordingSpan(context), Context())
+    return SpanContext(int(ref.trace_id, 16), int(ref.span_id, 16), is_remote=True, trace_flags=flags)
 
 
 def _span_id(trace_id: str, key: str) -> str:

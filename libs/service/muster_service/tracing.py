@@ -2,16 +2,14 @@
 
 Much of a job's trace is longer than a process lives. Such a span is written once, at its end, by the service that
 observes it; if the writer is killed and repeats it, the span has the same id and the store keeps one. Everything uses the
-OpenTelemetry SDK, so resources, sampling and export are the usual ones.
-
-Spans are exported by OTLP. The exporter is imported with the first span: its imports cost as much as all other telemetry,
-in every process, just when a service should become ready.
+OpenTelemetry SDK, so resources and export are the usual ones. Sampling is Muster's own decision, by the trace id alone: every
+service decides alike, and the flag in a client's `traceparent` hides no job.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
@@ -20,11 +18,20 @@ from typing import Literal
 import msgspec
 from opentelemetry.context import Context, attach, detach
 from opentelemetry.sdk.resources import Resource
-from opentelemetry.sdk.trace import ReadableSpan, SpanLimits, SpanProcessor, TracerProvider
-from opentelemetry.sdk.trace.export import BatchSpanProcessor, SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace import SpanLimits, TracerProvider
 from opentelemetry.sdk.trace.id_generator import RandomIdGenerator
-from opentelemetry.trace import Span, SpanKind, Status, StatusCode, set_span_in_context
+from opentelemetry.sdk.trace.sampling import TraceIdRatioBased
+from opentelemetry.trace import (
+    Link,
+    Span,
+    SpanKind,
+    Status,
+    StatusCode,
+    get_current_span,
+    set_span_in_context,
+)
 
+from muster_service.span_export import OnDropped, OtlpProcessor, ignore_dropped
 from muster_service.trace_context import (
     SpanRef,
     as_remote_parent,
@@ -32,92 +39,11 @@ from muster_service.trace_context import (
     from_span_context,
     inject,
     span_ref,
+    to_span_context,
     trace_ref,
 )
-
-_SCHEDULE_DELAY_MS = 1000
-"""Each export costs as much as a hundred spans, here and at the receiver."""
-_MAX_QUEUE = 16_384
-_MAX_BATCH = 512
-# Retries within it outlast a restart of the receiver.
-_TIMEOUT_S = 10.0
-
-
-OnDropped = Callable[[str, int], None]
-"""Called with why spans were dropped (`queue_full` or `export_failed`) and their number, from any thread."""
-
-
-def ignore_dropped(_reason: str, _spans: int) -> None:
-    """Do nothing about dropped spans."""
-
-
-def otlp_processor(endpoint: str, on_dropped: OnDropped = ignore_dropped) -> SpanProcessor:
-    """Return a processor that exports batches to `endpoint`, a URL or host:port, from a thread.
-
-    An unavailable receiver costs spans, never time: they wait in a bounded queue.
-    """
-    return _BoundedProcessor(_LateExporter(endpoint, on_dropped), on_dropped)
-
-
-class _BoundedProcessor(BatchSpanProcessor):
-    """Drops spans, and counts them, before the queue of the SDK would drop them without a count."""
-
-    def __init__(self, exporter: _LateExporter, on_dropped: OnDropped) -> None:
-        super().__init__(
-            exporter,
-            schedule_delay_millis=_SCHEDULE_DELAY_MS,
-            max_queue_size=_MAX_QUEUE,
-            max_export_batch_size=_MAX_BATCH,
-        )
-        self._exporter = exporter
-        self._on_dropped = on_dropped
-        self._queued = 0
-
-    def on_end(self, span: ReadableSpan) -> None:
-        if span.context is None or not span.context.trace_flags.sampled:
-            return
-        if self._queued - self._exporter.taken >= _MAX_QUEUE:
-            self._on_dropped("queue_full", 1)
-            return
-        self._queued += 1
-        super().on_end(span)
-
-
-class _LateExporter(SpanExporter):
-    def __init__(self, endpoint: str, on_dropped: OnDropped) -> None:
-        self._endpoint = endpoint
-        self._on_dropped = on_dropped
-        self._exporter: SpanExporter | None = None
-        self.taken = 0
-        """The number of spans taken from the queue."""
-
-    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        self.taken += len(spans)
-        try:
-            if self._exporter is None:
-                self._exporter = _otlp_exporter(self._endpoint)
-            result = self._exporter.export(spans)
-        except Exception:
-            self._on_dropped("export_failed", len(spans))
-            raise
-        if result is not SpanExportResult.SUCCESS:
-            self._on_dropped("export_failed", len(spans))
-        return result
-
-    def shutdown(self) -> None:
-        if self._exporter is not None:
-            self._exporter.shutdown()
-
-    def force_flush(self, timeout_millis: int = 30_000) -> bool:
-        return self._exporter is None or self._exporter.force_flush(timeout_millis)
-
-
-def _otlp_exporter(endpoint: str) -> SpanExporter:
-    from opentelemetry.exporter.otlp.proto.grpc.trace_exporter import OTLPSpanExporter  # noqa: PLC0415
-
-    insecure = None if "://" in endpoint else True
-    return OTLPSpanExporter(endpoint=endpoint, insecure=insecure, timeout=_TIMEOUT_S)
-
+from muster_service.trace_resource import resource_attributes
+from muster_service.version import VERSION
 
 AttributeValue = str | bool | int | float | Sequence[str] | Sequence[bool] | Sequence[int] | Sequence[float]
 Attributes = Mapping[str, AttributeValue]
@@ -139,6 +65,24 @@ class SpanEvent(msgspec.Struct, frozen=True):
     name: str
     at_ns: int
     attributes: Mapping[str, str | bool | int | float] = {}
+
+
+class SpanLink(msgspec.Struct, frozen=True):
+    """A link to a span of the same or another trace."""
+
+    ref: SpanRef
+    attributes: Mapping[str, str | bool | int | float] = {}
+
+
+def failure_event(name: str, at_ns: int, *, kind: str, message: str, **attributes: str | int) -> SpanEvent:
+    """Return an event that reports a failure, with the attributes of OpenTelemetry's exceptions."""
+    present = {name: value for name, value in attributes.items() if value != ""}
+    return SpanEvent(name, at_ns, {"exception.type": kind, "exception.message": message, **present})
+
+
+def link_current(ref: SpanRef, attributes: Attributes | None = None) -> None:
+    """Link the current span to another one."""
+    get_current_span().add_link(to_span_context(ref), attributes)
 
 
 class LiveSpan:
@@ -164,6 +108,14 @@ class LiveSpan:
     def fail(self, description: str) -> None:
         """Mark the span as failed, with a description."""
         self._span.set_status(Status(StatusCode.ERROR, description))
+
+
+class OpenSpan(LiveSpan):
+    """A span that is open until `end`, and never current."""
+
+    def end(self, at_ns: int | None = None) -> None:
+        """End the span, at a time in nanoseconds since 1970 or now."""
+        self._span.end(at_ns)
 
 
 class _Block:
@@ -209,11 +161,13 @@ class _DerivedIds(RandomIdGenerator):
 class Telemetry:
     """The spans of one service; created by `Telemetry.start`."""
 
-    def __init__(self, *, provider: TracerProvider, ids: _DerivedIds, exporting: bool) -> None:
+    def __init__(
+        self, *, provider: TracerProvider, ids: _DerivedIds, processor: OtlpProcessor | None
+    ) -> None:
         self._provider = provider
         self._ids = ids
-        self._exporting = exporting
-        self._tracer = provider.get_tracer("muster")
+        self._processor = processor
+        self._tracer = provider.get_tracer("muster", VERSION)
 
     @classmethod
     def start(
@@ -222,24 +176,41 @@ class Telemetry:
         instance: str,
         endpoint: str | None = None,
         *,
+        sample: float = 1.0,
+        environment: str = "",
         on_dropped: OnDropped = ignore_dropped,
     ) -> Telemetry:
         """Start exporting spans to the OTLP gRPC receiver at `endpoint`, a URL or host:port.
 
         Without an endpoint no span leaves the process; trace context is still propagated. An unavailable receiver costs
-        spans, never time: they wait in a bounded queue for a thread. `on_dropped` counts those that are lost.
+        spans, never time: they wait in a bounded queue for a thread.
+
+        Args:
+            service: the name of the service.
+            instance: the name of the instance.
+            endpoint: the receiver.
+            sample: the share of traces to record, 0 to 1, chosen by their ids.
+            environment: the deployment environment.
+            on_dropped: counts the spans that are lost.
         """
         ids = _DerivedIds()
-        named = {"service.name": service, "service.instance.id": instance}
+        attributes = resource_attributes(service, instance, environment=environment)
         provider = TracerProvider(
-            resource=Resource.create(named) if endpoint else Resource(named),
+            resource=Resource.create(attributes) if endpoint else Resource(attributes),
             id_generator=ids,
+            sampler=TraceIdRatioBased(sample),
             shutdown_on_exit=False,
             span_limits=SpanLimits(max_events=1024),
         )
-        if endpoint:
-            provider.add_span_processor(otlp_processor(endpoint, on_dropped))
-        return cls(provider=provider, ids=ids, exporting=bool(endpoint))
+        processor = OtlpProcessor(endpoint, on_dropped) if endpoint else None
+        if processor is not None:
+            provider.add_span_processor(processor)
+        return cls(provider=provider, ids=ids, processor=processor)
+
+    @property
+    def is_exporting(self) -> bool:
+        """Whether spans leave the process."""
+        return self._processor is not None
 
     def shutdown(self, timeout_s: float = 2.0) -> None:
         """Export waiting spans, for `timeout_s` seconds at most; blocks. Later spans are dropped."""
@@ -273,15 +244,31 @@ class Telemetry:
         Without a parent it is a child of the current span, or a root. An exception propagates, and marks the span as
         failed unless `note_exceptions` is False: not every exception is a failure of the span.
         """
+        span, ref = self._start(name, parent, attributes, role)
+        return _Block(LiveSpan(span, ref), span, note_exceptions=note_exceptions)
+
+    def begin(
+        self,
+        name: str,
+        *,
+        parent: SpanRef | None = None,
+        attributes: Attributes | None = None,
+        role: SpanRole = "internal",
+    ) -> OpenSpan:
+        """Begin a span that the caller ends; its parent is that of `span`."""
+        return OpenSpan(*self._start(name, parent, attributes, role))
+
+    def _start(
+        self, name: str, parent: SpanRef | None, attributes: Attributes | None, role: SpanRole
+    ) -> tuple[Span, SpanRef]:
         span = self._tracer.start_span(
             name,
             context=as_remote_parent(parent) if parent else None,
             kind=_KINDS[role],
-            attributes=attributes,
+            attributes=_present(attributes),
         )
         # With OTEL_SDK_DISABLED the SDK starts no spans, yet callers still need a reference.
-        ref = from_span_context(span.get_span_context()) or parent or _unsampled(self._ids)
-        return _Block(LiveSpan(span, ref), span, note_exceptions=note_exceptions)
+        return span, from_span_context(span.get_span_context()) or parent or _unsampled(self._ids)
 
     def record(
         self,
@@ -292,8 +279,10 @@ class Telemetry:
         start_ns: int,
         end_ns: int,
         attributes: Attributes | None = None,
+        role: SpanRole = "internal",
         status_error: str | None = None,
         events: Sequence[SpanEvent] = (),
+        links: Sequence[SpanLink] = (),
     ) -> SpanRef:
         """Record a span that has ended, and return it.
 
@@ -304,19 +293,23 @@ class Telemetry:
                 or `trace_ref(key)` for a root.
             start_ns: its start in nanoseconds since 1970.
             end_ns: its end; not before the start.
-            attributes: its attributes.
+            attributes: its attributes; empty texts are left out.
+            role: its kind.
             status_error: why it failed, if it did.
             events: its events.
+            links: its links.
         """
         ref = span_ref(parent, key) if parent else trace_ref(key)
-        if not self._exporting:
+        if self._processor is None:
             return ref
         token = self._ids.given.set(ref)
         try:
             span = self._tracer.start_span(
                 name,
                 context=as_remote_parent(parent) if parent else _NOWHERE,
-                attributes=attributes,
+                kind=_KINDS[role],
+                attributes=_present(attributes),
+                links=[Link(to_span_context(link.ref), link.attributes) for link in links],
                 start_time=start_ns,
             )
         finally:
@@ -327,6 +320,11 @@ class Telemetry:
             span.set_status(Status(StatusCode.ERROR, status_error))
         span.end(max(start_ns, end_ns))
         return ref
+
+
+def _present(attributes: Attributes | None) -> Attributes:
+    """Return the attributes that have a value."""
+    return {name: value for name, value in (attributes or {}).items() if value != ""}
 
 
 def _unsampled(ids: RandomIdGenerator) -> SpanRef:

@@ -14,6 +14,14 @@ from opentelemetry.proto.common.v1.common_pb2 import AnyValue, KeyValue
 from opentelemetry.proto.trace.v1.trace_pb2 import Span, Status
 
 
+class ReceivedLink(msgspec.Struct, frozen=True):
+    """A link of a received span, with hexadecimal ids."""
+
+    trace_id: str
+    span_id: str
+    attributes: Mapping[str, object]
+
+
 class ReceivedSpan(msgspec.Struct, frozen=True, kw_only=True):
     """A received span. Ids are hexadecimal, times are in nanoseconds since 1970, `parent_id` is "" for a root."""
 
@@ -28,6 +36,10 @@ class ReceivedSpan(msgspec.Struct, frozen=True, kw_only=True):
     attributes: Mapping[str, object]
     events: tuple[str, ...]
     error: str | None
+    event_attributes: tuple[Mapping[str, object], ...] = ()
+    links: tuple[ReceivedLink, ...] = ()
+    resource: Mapping[str, object] = {}
+    scope: tuple[str, str] = ("", "")
 
 
 class OtlpReceiver:
@@ -83,7 +95,9 @@ class OtlpReceiver:
 
     def _receive(self, request: trace_service_pb2.ExportTraceServiceRequest) -> None:
         spans = [
-            _received(span, str(_attributes(resource.resource.attributes).get("service.name", "")))
+            _received(
+                span, _attributes(resource.resource.attributes), (scope.scope.name, scope.scope.version)
+            )
             for resource in request.resource_spans
             for scope in resource.scope_spans
             for span in scope.spans
@@ -105,10 +119,10 @@ class _Servicer(trace_service_pb2_grpc.TraceServiceServicer):
         return trace_service_pb2.ExportTraceServiceResponse()
 
 
-def _received(span: Span, service: str) -> ReceivedSpan:
+def _received(span: Span, resource: Mapping[str, object], scope: tuple[str, str]) -> ReceivedSpan:
     return ReceivedSpan(
         name=span.name,
-        service=service,
+        service=str(resource.get("service.name", "")),
         trace_id=span.trace_id.hex(),
         span_id=span.span_id.hex(),
         parent_id=span.parent_span_id.hex(),
@@ -118,6 +132,13 @@ def _received(span: Span, service: str) -> ReceivedSpan:
         attributes=_attributes(span.attributes),
         events=tuple(event.name for event in span.events),
         error=span.status.message if span.status.code == Status.STATUS_CODE_ERROR else None,
+        event_attributes=tuple(_attributes(event.attributes) for event in span.events),
+        links=tuple(
+            ReceivedLink(link.trace_id.hex(), link.span_id.hex(), _attributes(link.attributes))
+            for link in span.links
+        ),
+        resource=resource,
+        scope=scope,
     )
 
 

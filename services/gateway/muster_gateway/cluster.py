@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import NoReturn
 
 import grpc
 from grpc import aio
 
+from muster_bus import BusUnavailable, Instance
 from muster_core.models import Problem, Severity
 from muster_formats.queues import ParsedQueues, parse_queues
 from muster_gateway.calls import (
@@ -30,18 +31,24 @@ from muster_rpc.v1 import (
     queue_service_pb2,
     queue_service_pb2_grpc,
 )
-
-VERSION = "0.1.0"
+from muster_service.version import VERSION
 
 _DEFAULT_PAGE = 200
 _LARGEST_PAGE = 1000
 
 
 class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
-    """Serves nodes."""
+    """Serves nodes and instances."""
 
-    def __init__(self, *, pool: queries_pb2_grpc.PoolServiceAsyncStub, trace_query_url: str) -> None:
+    def __init__(
+        self,
+        *,
+        pool: queries_pb2_grpc.PoolServiceAsyncStub,
+        trace_query_url: str,
+        list_instances: Callable[[], Awaitable[Sequence[Instance]]],
+    ) -> None:
         self._pool = pool
+        self._list_instances = list_instances
         self._trace_query_url = trace_query_url
 
     async def GetCluster(
@@ -49,6 +56,25 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
     ) -> cluster_service_pb2.GetClusterResponse:
         """Answer from the settings."""
         return cluster_service_pb2.GetClusterResponse(version=VERSION, trace_query_url=self._trace_query_url)
+
+    async def ListInstances(
+        self, request: cluster_service_pb2.ListInstancesRequest, context: ServerContext
+    ) -> cluster_service_pb2.ListInstancesResponse:
+        """Answer one page from what the instances state on the bus; the page token is the key of its last instance."""
+        await check_page_size(request.page_size, context)
+        try:
+            found = {f"{one.service}/{one.name}": one for one in await self._list_instances()}
+        except BusUnavailable:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "the bus is unavailable; try again")
+        size = min(request.page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
+        keys = sorted(key for key in found if key > request.page_token)
+        response = cluster_service_pb2.ListInstancesResponse(
+            next_page_token=keys[size - 1] if len(keys) > size else ""
+        )
+        for one in (found[key] for key in keys[:size]):
+            instance = response.instances.add(service=one.service, name=one.name, version=one.version)
+            instance.started_at.FromMicroseconds(one.started_at)
+        return response
 
     async def ListNodes(
         self, request: cluster_service_pb2.ListNodesRequest, context: ServerContext

@@ -33,6 +33,8 @@ from muster_rpc.convert import phase_from_proto
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
 from muster_rpc.v1 import job_pb2, job_service_pb2 as pb, job_service_pb2_grpc
 from muster_service.grpc_client import until_left
+from muster_service.trace_context import SpanRef
+from muster_service.tracing import link_current
 
 _COMMAND_WORDS = {Command.CANCEL: "cancelled", Command.DELETE: "deleted"}
 _MAX_BUILD_USERS = 1000
@@ -70,10 +72,12 @@ class Jobs:
 
     async def command(self, job: job_pb2.Job, command: CommandRequested, context: ServerContext) -> int:
         """Record a command. Returns its sequence."""
+        _link(job)
         return await self._record({job.job_id: command}, context)
 
     async def end(self, job: job_pb2.Job, command: CommandRequested, context: ServerContext) -> int:
         """Record a cancel or delete of the job, and of its build if no other job needs it. Returns the last sequence."""
+        _link(job)
         commands = {job.job_id: command}
         if job.built_by and await self._includes_build(job, command.command, context):
             message = f"its only job {job.name} is {_COMMAND_WORDS[command.command]}"
@@ -351,6 +355,12 @@ class JobServicer(job_service_pb2_grpc.JobServiceServicer):
     ) -> None:
         """Connect by pod-launcher."""
         await self._access.forward(request_iterator, context)
+
+
+def _link(job: job_pb2.Job) -> None:
+    """Link the span of the current call to the trace of the job."""
+    if job.trace_id and job.root_span_id:
+        link_current(SpanRef(job.trace_id, job.root_span_id), {"muster.link": "job", "muster.job": job.name})
 
 
 def _has_ended(job: job_pb2.Job) -> bool:

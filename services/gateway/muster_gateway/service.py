@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
-from muster_events.catalogue import GATEWAY, JOBS_STREAM, probes_of
+from functools import partial
+
+from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_events.catalogue import GATEWAY, JOBS_STREAM, LEASES_BUCKET, probes_of
 from muster_events.subjects import UNSTORED
 from muster_gateway.bus import BusSubmissions
 from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
@@ -29,17 +31,19 @@ from muster_service.grpc_client import channel
 async def build(settings: GatewaySettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
+    instances = state_instance(bus, ctx, LEASES_BUCKET)
     probe = probe_writes(bus, ctx, settings, subjects=probes_of(GATEWAY), hint=UNSTORED)
     keep_catalogue(bus, ctx, streams=[JOBS_STREAM])
     submissions = BusSubmissions(bus, probe=probe)
-    specs = queries_pb2_grpc.SpecServiceStub(channel(settings.spec_validator_address))
+    connect = partial(channel, telemetry=ctx.telemetry)
+    specs = queries_pb2_grpc.SpecServiceStub(connect(settings.spec_validator_address))
     records = queries_pb2_grpc.RecordServiceStub(
-        channel(settings.status_tracker_address, queries=RECORD_QUERIES)
+        connect(settings.status_tracker_address, queries=RECORD_QUERIES)
     )
     pool = queries_pb2_grpc.PoolServiceStub(
-        channel(settings.scheduler_address, queries=LEADER_QUERIES, called_once=["ApplyPoolQueues"])
+        connect(settings.scheduler_address, queries=LEADER_QUERIES, called_once=["ApplyPoolQueues"])
     )
-    launcher = channel(settings.pod_launcher_address)
+    launcher = connect(settings.pod_launcher_address)
     replicas = queries_pb2_grpc.ReplicaServiceStub(launcher)
     held_jobs = queries_pb2_grpc.HeldJobServiceStub(launcher)
     jobs = Jobs(records=records, submissions=submissions)
@@ -67,7 +71,7 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     )
     ctx.add_grpc(
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,
-        ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url),
+        ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url, list_instances=instances.list),
     )
     ctx.add_grpc(
         orphan_service_pb2_grpc.add_OrphanServiceServicer_to_server, OrphanServicer(held_jobs=held_jobs)

@@ -4,34 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from muster_core.events import ReplicaChange, ReplicasChanged
-from muster_core.models import ENDED_STATES, JobRecord, Phase, ReplicaRecord, ReplicaState
-from muster_events import spans
+from muster_core.events import JobPlaced, JobResized, ReplicaChange, ReplicasChanged
+from muster_core.models import ENDED_STATES, JobRecord, ReplicaRecord, ReplicaState
+from muster_events import messaging, spans
 from muster_pod_launcher.ports import ReplicaChangeObserver, Run, run_of
 from muster_runtimes import Runtime
 from muster_service.metrics import Metrics
 from muster_service.trace_context import SpanRef, extract, span_ref
-from muster_service.tracing import Telemetry
+from muster_service.tracing import SpanEvent, Telemetry, failure_event
 
 _NS_PER_US = 1000
-_LAUNCH_PHASES = (Phase.PLACED, Phase.LAUNCHING)
 
 
 class ReplicaSpanRecorder:
-    """Records the spans of replicas and of the launch of a gang."""
+    """Records the spans of replicas: ``launch`` from its placement until it runs, and ``running`` until its end.
+
+    Both belong to the decision that placed the replica, so that neither waits for its parent.
+    """
 
     def __init__(self, telemetry: Telemetry) -> None:
         self._telemetry = telemetry
 
     def traceparent(self, record: JobRecord, replica: ReplicaRecord) -> str:
-        """Return the span that the replica continues."""
+        """Return the span that the replica continues: its launch, which is recorded as soon as it runs."""
         root = extract({"traceparent": record.trace})
-        return span_ref(root, spans.running(record.job_id, _name(replica))).traceparent if root else ""
+        return _launch_ref(root, record, replica).traceparent if root else ""
 
     def observe(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
         """Record the spans that these changes have ended."""
         root = extract({"traceparent": record.trace})
-        if root is None:
+        if root is None or not self._telemetry.is_exporting:
             return
         runs = {run_of(replica): replica for replica in record.replicas}
         for change in event.changes:
@@ -39,66 +41,79 @@ class ReplicaSpanRecorder:
             replica = runs.get(run)
             if replica is None:
                 continue
+            started = began.get(run) or replica.running_at
             if change.state is ReplicaState.RUNNING:
                 self._launched(root, record, replica, change)
+            elif change.state in ENDED_STATES and started:
+                self._ended(root, record, replica, change, started)
             elif change.state in ENDED_STATES:
-                self._ended(root, record, replica, change, began.get(run) or replica.running_at)
-
-    def observe_transition(self, before: JobRecord | None, after: JobRecord) -> None:
-        """Record the launch of the gang when it is over, successful or not."""
-        root = extract({"traceparent": after.trace})
-        if (
-            root is None
-            or before is None
-            or before.phase not in _LAUNCH_PHASES
-            or after.phase in _LAUNCH_PHASES
-        ):
-            return
-        last = max(
-            (r.running_at or r.ended_at for r in after.replicas if r.attempt == before.attempt), default=0
-        )
-        self._telemetry.record(
-            "launch",
-            parent=root,
-            key=spans.launch(after.job_id, before.attempt),
-            start_ns=before.placed_at * _NS_PER_US,
-            end_ns=max(last, before.placed_at) * _NS_PER_US,
-            attributes=_attributes(after) | {"muster.replicas": len(before.gang())},
-            status_error=None if after.phase in (Phase.RUNNING, Phase.SUCCEEDED) else after.phase.value,
-        )
+                self._launched(root, record, replica, change, failed=not replica.terminating)
 
     def _launched(
-        self, root: SpanRef, record: JobRecord, replica: ReplicaRecord, change: ReplicaChange
+        self,
+        root: SpanRef,
+        record: JobRecord,
+        replica: ReplicaRecord,
+        change: ReplicaChange,
+        *,
+        failed: bool = False,
     ) -> None:
-        key = spans.launch(record.job_id, replica.attempt)
-        if replica.generation > 1:
-            key = spans.resize(record.job_id, replica.attempt, replica.generation)
+        is_added = replica.generation > 1
+        key = (
+            spans.resize(record.job_id, replica.attempt, replica.generation)
+            if is_added
+            else spans.place(record.job_id, replica.attempt)
+        )
         self._telemetry.record(
             f"launch {replica.role}-{replica.index}",
             parent=span_ref(root, key),
             key=spans.launch_of(record.job_id, _name(replica)),
             start_ns=replica.placed_at * _NS_PER_US,
             end_ns=max(change.at, replica.placed_at) * _NS_PER_US,
-            attributes=_attributes(record) | _allocation(replica),
+            role="consumer",
+            attributes=_attributes(record) | _allocation(replica) | _PROCESSED[is_added],
+            status_error=(change.reason or str(change.state)) if failed else None,
+            events=[_end_event(change)] if failed else (),
         )
 
     def _ended(
         self, root: SpanRef, record: JobRecord, replica: ReplicaRecord, change: ReplicaChange, started: int
     ) -> None:
-        if not started:
-            return
         failed = change.state is not ReplicaState.EXITED or change.exit_code != 0
-        how = f"signal {change.signal}" if change.signal else f"exit code {change.exit_code}"
+        # A replica that was asked to terminate has not failed.
+        is_failure = failed and not replica.terminating
         self._telemetry.record(
             f"running {replica.role}-{replica.index}",
-            parent=span_ref(root, spans.run(record.job_id)),
+            parent=_launch_ref(root, record, replica),
             key=spans.running(record.job_id, _name(replica)),
             start_ns=started * _NS_PER_US,
             end_ns=max(change.at, started) * _NS_PER_US,
-            attributes=_attributes(record) | _allocation(replica) | {"muster.end": how},
-            # A replica that was asked to terminate has not failed.
-            status_error=(change.reason or how) if failed and not replica.terminating else None,
+            attributes=_attributes(record) | _allocation(replica) | {"muster.end": _end(change)},
+            status_error=(change.reason or _end(change)) if is_failure else None,
+            events=[_end_event(change)] if is_failure else (),
         )
+
+
+_PROCESSED = {False: messaging.processed(JobPlaced), True: messaging.processed(JobResized)}
+
+
+def _launch_ref(root: SpanRef, record: JobRecord, replica: ReplicaRecord) -> SpanRef:
+    return span_ref(root, spans.launch_of(record.job_id, _name(replica)))
+
+
+def _end(change: ReplicaChange) -> str:
+    if change.signal:
+        return f"signal {change.signal}"
+    return str(change.state) if change.exit_code is None else f"exit code {change.exit_code}"
+
+
+def _end_event(change: ReplicaChange) -> SpanEvent:
+    """Return the event of a replica that failed: ``node lost``, or its last state."""
+    name = (
+        "node lost" if change.node_lost else "failed" if change.state is ReplicaState.EXITED else change.state
+    )
+    kind = "NodeLost" if change.node_lost else f"Replica{change.state.capitalize()}"
+    return failure_event(name, change.at * _NS_PER_US, kind=kind, message=change.reason or _end(change))
 
 
 def _name(replica: ReplicaRecord) -> str:

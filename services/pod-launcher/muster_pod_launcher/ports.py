@@ -14,8 +14,8 @@ from muster_runtimes import ReplicaId
 class EventPublisher(Protocol):
     """Publishes observations of the runtime."""
 
-    async def publish(self, record: JobRecord, event: ReplicasChanged) -> None:
-        """Publish an event idempotently; returns when it is durable."""
+    async def publish(self, record: JobRecord, event: ReplicasChanged) -> bool:
+        """Publish an event idempotently; returns when it is durable, whether this instance was the first to publish it."""
         ...
 
 
@@ -52,7 +52,7 @@ class ReplicaChangeObserver(Protocol):
         ...
 
     def observe(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
-        """Handle published changes.
+        """Handle changes that this instance published first.
 
         ``began`` is the start of each run (µs since the epoch, 0 if unknown), which the record may not have yet.
         """

@@ -12,6 +12,7 @@ from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 
 import msgspec
 
+from muster_bus import until_answered
 from muster_core.events import ReplicaChange, ReplicasChanged
 from muster_core.frameworks import (
     ConfigFile,
@@ -217,22 +218,27 @@ class JobReconciler:
         until = self._batching.until(job_id, new, all_running=all_running, now=self._clock())
         if until is not None:
             return until
-        began = self._starts(job_id)
-        event = ReplicasChanged(changes=new)
-        await self._events.publish(record, event)
+        # The spans are recorded by the instance that was the first to publish.
+        await until_answered(self._publish(record, ReplicasChanged(changes=new), self._starts(job_id)))
         self._batching.clear(job_id)
         reported |= {_report_key(change) for change in new}
-        self._observer.observe(record, event, began)
         _log(record, new)
         return None
+
+    async def _publish(self, record: JobRecord, event: ReplicasChanged, began: Mapping[Run, int]) -> None:
+        if await self._events.publish(record, event):
+            self._observer.observe(record, event, began)
 
     def _unreported(self, job_id: str, record: JobRecord) -> tuple[ReplicaChange, ...]:
         reported = self._reported.get(job_id, set())
         began = self._starts(job_id)
+        # A previous owner has reported their starts.
+        ran = {run_of(replica) for replica in record.replicas if replica.running_at}
         changes: list[ReplicaChange] = []
         for step in reconcile(record, self._seen(job_id), self._clock()):
             if isinstance(step, Report):
-                changes += _with_start(step.change, began)
+                is_known = run_of(step.change) in ran
+                changes += [step.change] if is_known else _with_start(step.change, began)
         return tuple(change for change in changes if _report_key(change) not in reported)
 
     def _is_unobserved(self, job_id: str, change: ReplicaChange) -> bool:

@@ -21,7 +21,7 @@ from muster_bus import (
     PartitionReader,
     WrongSequence,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
 from muster_core.events import JobAdopted, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
@@ -34,7 +34,7 @@ from muster_events.catalogue import (
     probes_of,
     reader_of,
 )
-from muster_events.codec import job_message
+from muster_events.codec import INSTANCE, job_message
 from muster_events.history import Absence, absence_of, ended_record, records_of
 from muster_events.subjects import (
     ENDED_RECORDS,
@@ -81,14 +81,22 @@ _READ_S = 5.0
 class BusEvents:
     """Publishes observations on the bus."""
 
-    def __init__(self, bus: Bus) -> None:
+    def __init__(self, bus: Bus, instance: str) -> None:
         self._bus = bus
+        self._instance = instance
         self._commits = GroupCommit(bus)
 
-    async def publish(self, record: JobRecord, event: ReplicasChanged) -> None:
-        """Publish the event once."""
-        message = job_message(record.job_id, event, source=POD_LAUNCHER, traceparent=record.trace)
-        await self._commits.publish(message, lambda: self._bus.publish_once(message))
+    async def publish(self, record: JobRecord, event: ReplicasChanged) -> bool:
+        """Publish the event once; returns whether this instance was the first."""
+        message = job_message(
+            record.job_id, event, source=POD_LAUNCHER, traceparent=record.trace, instance=self._instance
+        )
+        published = await self._commits.publish(message, lambda: self._bus.publish_once(message))
+        if not published.duplicate:
+            return True
+        # A retry after a lost answer finds this instance's own event.
+        stored = await self._bus.message(JOBS_STREAM, published.sequence)
+        return stored is not None and stored.headers.get(INSTANCE) == self._instance
 
 
 class BusJobStore:
@@ -160,7 +168,6 @@ class Launcher:
         self._pool = pool
         self._progress_s = progress_s
         self._records = records_of(bus)
-        self._observer = ReplicaSpanRecorder(ctx.telemetry)
         self._history = self._records.watch_headers(ENDED_RECORDS)
         self._ended: set[str] = set()
         self._deleted: set[str] = set()
@@ -179,8 +186,8 @@ class Launcher:
         self._reconciler = JobReconciler(
             records=self.view.records,
             runtime=runtime,
-            events=BusEvents(bus),
-            observer=ReplicaMetrics(self._observer, ctx.metrics, pool=pool),
+            events=BusEvents(bus, ctx.instance),
+            observer=ReplicaMetrics(ReplicaSpanRecorder(ctx.telemetry), ctx.metrics, pool=pool),
             clock=clock.now,
             forget=self._forget,
             batch_us=int(batch_s * _US),
@@ -190,6 +197,8 @@ class Launcher:
         self._partitions = PartitionOwner(self._follow, on_complete=self._set_ready)
         self.own = self._partitions.own
         """Sets the owned partitions."""
+        self.ended = asyncio.Event()
+        """Set when no work is in flight any more."""
 
     async def run(self) -> None:
         """Read each owned partition until cancelled."""
@@ -210,6 +219,7 @@ class Launcher:
                 tasks.create_task(self._refresh_readiness())
         finally:
             await self._work_queue.close()
+            self.ended.set()
 
     def _set_ready(self, owned: frozenset[int]) -> None:
         self._has_begun = True
@@ -297,8 +307,6 @@ class Launcher:
         async def handle(batch: list[Incoming], live: bool) -> None:
             for incoming in batch:
                 change = self.view.apply(incoming)
-                if live and change.after is not None:
-                    self._observer.observe_transition(change.before, change.after)
                 if live:
                     self._work_queue.add(change.stored.job_id)
 
@@ -329,6 +337,8 @@ class Launcher:
                 await self._note_ended(partition)
                 archived = await self._retry(partial(self._archived, partition))
                 await self._refresh_restored(archived)
+                # What the previous owner has reported meanwhile must not be reported again.
+                await reader.wait_current(_READ_S)
                 complete.set()
                 # Changes may have been missed: reconcile every job of the records and the runtime once.
                 for job_id in {*self._runtime.job_ids(), *self.view.records}:
@@ -420,6 +430,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     ctx.set_ready("records", False)
     ctx.set_ready("nodes", False)
     bus = await connect_bus(settings, ctx)
+    state_instance(bus, ctx, LEASES_BUCKET)
     clock = broker_clock(bus, ctx, JOBS_STREAM)
     runtime = await make_runtime(settings, ctx, clock=clock.now)
     register_replica_gauge(runtime, ctx.metrics, pool=settings.pool)
@@ -456,7 +467,8 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     )
     ctx.add_part("runtime", runtime.run)
     ctx.add_part("partitions", launcher.run)
-    ctx.add_part("membership", lambda: membership.run(launcher.own, PARTITIONS))
+    # A successor that begins before the last report is answered would report the same again.
+    ctx.add_part("membership", lambda: membership.run(launcher.own, PARTITIONS, ended=launcher.ended.wait))
     ctx.add_grpc(
         queries_pb2_grpc.add_ReplicaServiceServicer_to_server,
         ReplicaServicer(runtime=runtime, record_of=launcher.record),

@@ -20,11 +20,11 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
 from muster_core.autoscaling import PROPOSAL_CODES, LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
-from muster_events import spans
+from muster_events import messaging, spans
 from muster_events.catalogue import (
     JOBS_STREAM,
     LEASES_BUCKET,
@@ -36,7 +36,13 @@ from muster_events.catalogue import (
     probes_of,
     reader_of,
 )
-from muster_events.codec import UnreadableEvent, job_message, read_node, read_pool_event
+from muster_events.codec import (
+    UnreadableEvent,
+    job_message,
+    message_id_of,
+    read_node,
+    read_pool_event,
+)
 from muster_events.history import ended_builds, records_of, successful_runs
 from muster_events.queues import decode_queues
 from muster_events.recent import recent_events
@@ -96,14 +102,18 @@ class ProposalPublisher:
     def record_span(self, record: JobRecord, event: ScaleProposed, began_ns: int, ended_ns: int) -> None:
         """Record the span of a proposal, from the begin of its plan to its publication."""
         root = extract({"traceparent": record.trace})
-        if root is not None:
+        if root is not None and self._telemetry.is_exporting:
             self._telemetry.record(
                 "propose",
                 parent=root,
                 key=spans.propose(record.job_id, event.attempt, event.generation, event.reason.message),
                 start_ns=began_ns,
                 end_ns=ended_ns,
+                role="producer",
                 attributes={
+                    **messaging.published(
+                        ScaleProposed, message_id_of(record.job_id, event, record.applied_sequence)
+                    ),
                     "muster.job": record.name,
                     "muster.job_id": record.job_id,
                     "muster.policy": event.policy,
@@ -177,6 +187,8 @@ class Scaler:
             await loop.run()
 
     async def _record_unsent_spans(self, publisher: ProposalPublisher, pool: LazyPoolState) -> None:
+        if not self._ctx.telemetry.is_exporting:
+            return
         for recent in await recent_events(self._bus, [ScaleProposed], seconds=_UNSENT_SPANS_S):
             record = pool.record(recent.job_id) or JobRecord(
                 job_id=recent.job_id, applied_sequence=0, trace=recent.traceparent
@@ -232,6 +244,7 @@ async def _learn_runtimes(records: KeyValueStore, pool: LazyPoolState) -> None:
 async def build(settings: ScalerSettings, ctx: Context) -> None:
     """Construct the service and add its leadership to ``ctx``."""
     bus = await connect_bus(settings, ctx)
+    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(SCALER), hint=UNSTORED)
     keep_catalogue(
         bus, ctx, streams=[JOBS_STREAM, NODES_STREAM], buckets=[LEASES_BUCKET], restart_after=[JOBS_STREAM]

@@ -20,8 +20,8 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
-from muster_core.events import JobResized
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_core.events import JobPlaced, JobResized
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
 from muster_events.catalogue import (
@@ -141,7 +141,7 @@ class Scheduler:
                 await term.observe_settled(await ended_builds(records, state.records.values()))
                 await apply_current_queues()
                 tasks.create_task(queues.follow(apply_current_queues))
-                tasks.create_task(self._record_missed_resizes(observer, state))
+                tasks.create_task(self._record_unsent_spans(observer, state))
                 tasks.create_task(_learn_runtimes(records, term))
                 self._leader_state = LeaderState(term, queues, lambda: reader.wait_current(_QUERY_WAIT_S))
                 self._ctx.set_serving(LEADER_QUERIES, True)
@@ -161,12 +161,15 @@ class Scheduler:
             self._leader_state = None
             self._last_queues = queues.current
 
-    async def _record_missed_resizes(self, observer: DecisionSpanRecorder, state: PoolState) -> None:
-        for resized in await recent_events(self._bus, [JobResized], seconds=_UNSENT_SPANS_S):
-            known = state.record(resized.job_id)
-            record = known or JobRecord(job_id=resized.job_id, applied_sequence=0, trace=resized.traceparent)
-            if isinstance(resized.event, JobResized):
-                observer.observe_resize(record, resized.event, resized.at * 1000)
+    async def _record_unsent_spans(self, observer: DecisionSpanRecorder, state: PoolState) -> None:
+        if not self._ctx.telemetry.is_exporting:
+            return
+        kinds = [JobPlaced, JobResized]
+        for decided in await recent_events(self._bus, kinds, seconds=_UNSENT_SPANS_S):
+            known = state.record(decided.job_id)
+            record = known or JobRecord(job_id=decided.job_id, applied_sequence=0, trace=decided.traceparent)
+            if isinstance(decided.event, JobPlaced | JobResized):
+                observer.observe_earlier(record, decided.event, decided.at * 1000)
 
     async def _follow_nodes(self, term: LeaderTerm) -> None:
         [subject] = reader_of(SCHEDULER, NODES_STREAM).in_pool(self._pool)
@@ -194,6 +197,7 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
     # Callers go to the leader.
     ctx.set_serving(LEADER_QUERIES, False)
     bus = await connect_bus(settings, ctx)
+    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(SCHEDULER), hint=UNSTORED)
     keep_catalogue(
         bus,

@@ -16,13 +16,15 @@ from muster_bus import (
     WorkQueue,
     WrongSequence,
 )
-from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
-from muster_core.events import JobRejected, JobValidated, StoredEvent
-from muster_events import spans
+from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_core.events import JobRejected, JobSubmitted, JobValidated, StoredEvent
+from muster_core.models import Problem, Severity
+from muster_events import messaging, spans
 from muster_events.catalogue import (
     DEAD_STREAM,
     DEFAULTS_BUCKET,
     JOBS_STREAM,
+    LEASES_BUCKET,
     SPEC_VALIDATOR,
     consumers_of,
     probes_of,
@@ -36,13 +38,15 @@ from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
 from muster_service.metrics import Metrics
 from muster_service.trace_context import extract
-from muster_service.tracing import Telemetry
+from muster_service.tracing import SpanEvent, Telemetry, failure_event
 from muster_spec_validator.defaults import DefaultsBucket
 from muster_spec_validator.queries import SpecServicer
 from muster_spec_validator.settings import SpecValidatorSettings
 from muster_spec_validator.validation import PartExists, SubmissionHandler
 
 _NS_PER_US = 1000
+_MOST_REJECTIONS = 16
+_PROCESSED = messaging.processed(JobSubmitted) | {"messaging.consumer.group.name": SPEC_VALIDATOR}
 
 
 class BusPublisher:
@@ -69,8 +73,7 @@ class BusPublisher:
     async def reject(self, submission: StoredEvent, rejected: JobRejected) -> bool:
         """Publish the rejection of a submission, once."""
         first = await self._once(_message(submission.job_id, rejected, submission))
-        error = f"{len(rejected.problems)} problems"
-        self._record_span(submission.job_id, rejected.name, submission, error=error)
+        self._record_span(submission.job_id, rejected.name, submission, rejected=rejected)
         return first
 
     async def _once(self, message: Outgoing) -> bool:
@@ -101,23 +104,45 @@ class BusPublisher:
         self._validations.labels(job_in(message.subject)[1]).inc()
 
     def _record_span(
-        self, job_id: str, name: str, submission: StoredEvent, *, error: str | None = None
+        self, job_id: str, name: str, submission: StoredEvent, *, rejected: JobRejected | None = None
     ) -> None:
         parent = extract({"traceparent": submission.traceparent})
-        if parent is not None:
-            self._telemetry.record(
-                "validate",
-                parent=parent,
-                key=spans.validate(job_id),
-                start_ns=submission.at * _NS_PER_US,
-                end_ns=time.time_ns(),
-                attributes={
-                    "muster.job": name,
-                    "muster.job_id": job_id,
-                    "muster.outcome": (JobRejected if error else JobValidated).__name__,
-                },
-                status_error=error,
-            )
+        if parent is None or not self._telemetry.is_exporting:
+            return
+        now_ns = time.time_ns()
+        self._telemetry.record(
+            "validate",
+            parent=parent,
+            key=spans.validate(job_id),
+            start_ns=submission.at * _NS_PER_US,
+            end_ns=now_ns,
+            role="consumer",
+            attributes=_PROCESSED
+            | {
+                "messaging.message.id": f"{submission.job_id}/submitted",
+                "muster.job": name,
+                "muster.job_id": job_id,
+                "muster.outcome": (JobRejected if rejected else JobValidated).__name__,
+            },
+            status_error=f"{len(rejected.problems)} problems" if rejected else None,
+            events=_rejections(rejected, now_ns) if rejected else (),
+        )
+
+
+def _rejections(rejected: JobRejected, at_ns: int) -> list[SpanEvent]:
+    """Return an event for each of the first errors of a document."""
+    errors = [one for one in rejected.problems if one.severity is Severity.ERROR]
+    return [_rejection(problem, at_ns) for problem in errors[:_MOST_REJECTIONS]]
+
+
+def _rejection(problem: Problem, at_ns: int) -> SpanEvent:
+    return failure_event(
+        "rejected",
+        at_ns,
+        kind=problem.code,
+        message=problem.message,
+        **{"muster.path": problem.path, "muster.line": problem.line or "", "muster.fix": problem.fix},
+    )
 
 
 def _message(job_id: str, event: JobValidated | JobRejected, submission: StoredEvent) -> Outgoing:
@@ -131,6 +156,7 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.set_ready("defaults", False)
     all_formats()  # Import them now, so that no submission waits for the imports.
     bus = await connect_bus(settings, ctx)
+    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(SPEC_VALIDATOR), hint=UNSTORED)
     keep_catalogue(
         bus,

@@ -10,7 +10,7 @@ import asyncio
 import logging
 from collections.abc import Callable, Collection, Iterable, Sequence
 
-from muster_bus import BusUnavailable, StreamFull
+from muster_bus import BusUnavailable, StreamFull, until_answered
 from muster_core.events import StoredEvent
 from muster_core.lifecycle import (
     DeleteRecord,
@@ -26,7 +26,7 @@ from muster_core.models import JobRecord
 from muster_events.history import EndedJobSummary
 from muster_service.logs import fields
 from muster_status_tracker.deadlines import DeadlineQueue
-from muster_status_tracker.ports import LifecycleEvents, RecordWriter, TransitionObserver
+from muster_status_tracker.ports import LifecycleEvents, RecordWriter, SpanRecorder, TransitionObserver
 from muster_status_tracker.records import RecordCache
 
 log = logging.getLogger(__name__)
@@ -48,6 +48,7 @@ class PartitionHandler:
         store: RecordWriter,
         publisher: LifecycleEvents,
         observer: TransitionObserver,
+        recorder: SpanRecorder,
         retention: Retention,
         clock: Clock,
         count_invalid: Callable[[], None],
@@ -58,6 +59,7 @@ class PartitionHandler:
         self._store = store
         self._publisher = publisher
         self._observer = observer
+        self._recorder = recorder
         self._retention = retention
         self._clock = clock
         self._count_invalid = count_invalid
@@ -168,6 +170,8 @@ class PartitionHandler:
             )
         if transition.record is not None and transition.record is not current:
             steps[stored.job_id] = (before, transition.record)
+            if not transition.invalid:
+                self._recorder.observe(current, transition.record, stored)
 
     async def _save_records(self, job_ids: Sequence[str]) -> None:
         if not job_ids:
@@ -184,7 +188,8 @@ class PartitionHandler:
         if record is None:
             return None
         try:
-            revision = await self._write(record)
+            # The spans are recorded by the instance that has stored the record.
+            revision = await until_answered(self._write(record))
         except Exception as error:
             if self._records.get(job_id) is not record:
                 return error
@@ -208,8 +213,11 @@ class PartitionHandler:
     async def _write(self, record: JobRecord) -> int | None:
         """Return the revision of the record of a settled job, 0 for others, None if the job was deleted."""
         if record.settled:
-            return await self._store.archive(record)
-        return 0 if await self._store.write(record) else None
+            revision = await self._store.archive(record)
+        else:
+            revision = 0 if await self._store.write(record) else None
+        self._recorder.stored(record.job_id, record.applied_sequence)
+        return revision
 
     def _instructions(self, job_id: str) -> Sequence[Finish | Restart | DeleteRecord]:
         record = self._records.get(job_id)
@@ -255,6 +263,8 @@ class PartitionHandler:
 
     async def _delete(self, job_id: str, name: str, cause: str) -> None:
         revision = await self._store.remove(job_id)
+        if (record := self._records.get(job_id)) is not None:
+            self._recorder.stored(job_id, record.applied_sequence)
         self._drop(job_id, revision)
         log.info("record deleted: %s", cause, extra=fields(job=name or None, job_id=job_id))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol
 
-from muster_core.events import JobFinished, JobRestarting
+from muster_core.events import JobFinished, JobRestarting, StoredEvent
 from muster_core.models import JobRecord
 
 
@@ -47,6 +47,18 @@ class TransitionObserver(Protocol):
 
     def observe(self, before: JobRecord | None, after: JobRecord) -> None:
         """Handle the transition from ``before`` to ``after``."""
+        ...
+
+
+class SpanRecorder(Protocol):
+    """Records the spans of jobs, once the record that includes the event that ended them is stored."""
+
+    def observe(self, before: JobRecord | None, after: JobRecord, stored: StoredEvent) -> None:
+        """Note an event; ``before`` and ``after`` are the records around it."""
+        ...
+
+    def stored(self, job_id: str, sequence: int) -> None:
+        """Record the spans of the events up to ``sequence``: the record that includes them is stored, or removed."""
         ...
 
 

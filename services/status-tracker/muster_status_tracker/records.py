@@ -31,10 +31,18 @@ class RecordStore:
     """Writes the records of owned partitions: a job's record has one key until the job is settled, and another one then.
 
     An instance that lost its partition unknowingly fails here: the new owner's write, to either key, changed the revision.
+    ``on_superseded`` is called with the job and the sequence of a record that is not stored, because another instance has
+    stored the same or a newer one.
     """
 
-    def __init__(self, records: KeyValueStore) -> None:
+    def __init__(
+        self,
+        records: KeyValueStore,
+        *,
+        on_superseded: Callable[[str, int], None] = lambda job_id, sequence: None,
+    ) -> None:
         self._records = records
+        self._on_superseded = on_superseded
         self._revisions: dict[str, int] = {}
         self._live: set[str] = set()
 
@@ -74,18 +82,20 @@ class RecordStore:
     async def _put(self, record: JobRecord, key: str, headers: Mapping[str, str]) -> int | None:
         """Store the record under ``key``; returns as ``archive``."""
         job_id, value = record.job_id, encode_record(record)
+        expected = self._revisions.get(job_id, 0)
+        is_known = True
         while True:
             try:
                 revision = await self._records.put(
                     key,
                     value,
-                    expected=self._revisions.get(job_id, 0),
+                    expected=expected,
                     compared=record_keys(job_id),
                     revive=False,
                     headers=headers,
                 )
             except WrongSequence:
-                self._revisions[job_id] = await self._records.last_revision(record_keys(job_id))
+                expected = await self._records.last_revision(record_keys(job_id))
                 stored = [
                     entry
                     for each in (ended_record_key(job_id), live_record_key(job_id))
@@ -97,6 +107,11 @@ class RecordStore:
                         # What cannot be read is replaced.
                         continue
                     newer_by = known.applied_sequence - record.applied_sequence
+                    if newer_by > 0 or (newer_by == 0 and is_known):
+                        self._on_superseded(job_id, record.applied_sequence)
+                    # After a newer record the known revision stays: the next write must be compared, too.
+                    if newer_by == 0:
+                        self._revisions[job_id] = expected
                     if entry.key == key and newer_by >= 0:
                         return entry.revision
                     if newer_by > 0 or (newer_by == 0 and not record.settled):
@@ -104,7 +119,8 @@ class RecordStore:
                 if not stored and await self._was_deleted(record):
                     return None
             except BusUnavailable:
-                # The outcome is unknown; the next comparison shows it.
+                # The next comparison shows the outcome.
+                is_known = False
                 await asyncio.sleep(_PAUSE_S)
             else:
                 self._revisions[job_id] = revision

@@ -21,7 +21,7 @@ from muster_bus import (
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.partition_reader import acknowledged
 from muster_bus.pause_detector import PauseDetector
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
@@ -130,7 +130,7 @@ class PartitionTracker:
             cache=cache,
             on_listed=self._set_ready,
         )
-        self._observer = TransitionMetrics(JobSpanRecorder(ctx.telemetry), ctx.metrics)
+        self._observer = TransitionMetrics(ctx.metrics)
         ctx.check_ready("records", self.is_complete)
         self._invalid = ctx.metrics.counter(
             "muster_invalid_transitions", "events that are invalid in the job's phase"
@@ -291,12 +291,14 @@ class PartitionTracker:
             self._set_ready()
 
     def _reader(self, partition: int) -> tuple[PartitionReader, PartitionHandler]:
-        store = RecordStore(self._records)
+        recorder = JobSpanRecorder(self._ctx.telemetry)
+        store = RecordStore(self._records, on_superseded=recorder.superseded)
         handler = PartitionHandler(
             cache=self._cache,
             store=store,
             publisher=LifecyclePublisher(self._bus),
             observer=self._observer,
+            recorder=recorder,
             retention=self._retention,
             clock=self._clock.now,
             count_invalid=self._invalid.inc,
@@ -379,6 +381,7 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     bus = await connect_bus(settings, ctx)
+    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(STATUS_TRACKER), hint=UNSTORED)
     retention = Retention(ttl_s=settings.retention_seconds, most=settings.retained_jobs)
     cache = RecordCache(ended=EndedJobs(retention))

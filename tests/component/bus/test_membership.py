@@ -1,3 +1,4 @@
+import asyncio
 import time
 from collections.abc import Awaitable, Callable
 
@@ -33,8 +34,8 @@ class Copy:
     def shards(self) -> frozenset[int]:
         return self.assigned[-1]
 
-    async def run(self) -> None:
-        await self.membership.run(self.assigned.append, TOTAL)
+    async def run(self, ended: asyncio.Event | None = None) -> None:
+        await self.membership.run(self.assigned.append, TOTAL, ended=ended.wait if ended else None)
 
 
 async def test_a_single_copy_has_every_shard(leases: str, connect: Connect, background: Background) -> None:
@@ -65,6 +66,23 @@ async def test_shards_are_reassigned_when_instances_join_leave_and_crash(
     await copies[1].bus.close()
     await eventually(lambda: copies[0].shards == ALL)
     await eventually(lambda: copies[1].shards == frozenset())
+
+
+async def test_the_lease_is_released_when_the_work_has_ended(
+    leases: str, connect: Connect, background: Background
+) -> None:
+    copies = [Copy(await connect(), leases, f"pod-{n}") for n in range(2)]
+    ended = asyncio.Event()
+    leaving = background.start(copies[0].run(ended))
+    background.start(copies[1].run())
+    await eventually(lambda: all(0 < len(copy.shards) < TOTAL for copy in copies))
+
+    leaving.cancel()
+    await eventually(lambda: copies[0].shards == frozenset())
+    await asyncio.sleep(0.7)
+    assert copies[1].shards != ALL
+    ended.set()
+    await eventually(lambda: copies[1].shards == ALL)
 
 
 async def test_an_instance_whose_lease_was_gone_gives_up_its_shards_before_it_takes_any(

@@ -65,6 +65,7 @@ class GatewayDouble(
         """Index of a worker, and what it wrote."""
         self.explanation = explanation_pb2.Explanation(job_id=JOB_ID)
         self.nodes: list[cluster_service_pb2.Node] = []
+        self.instances: list[cluster_service_pb2.Instance] | None = None
         self.trace_query_url = ""
         self.spec = job_pb2.JobSpec(name="demo")
         self.defaults = defaults_service_pb2.Defaults()
@@ -300,6 +301,14 @@ class GatewayDouble(
     ) -> cluster_service_pb2.GetClusterResponse:
         self._take("GetCluster", request, context)
         return cluster_service_pb2.GetClusterResponse(version="9.9.9", trace_query_url=self.trace_query_url)
+
+    def ListInstances(
+        self, request: cluster_service_pb2.ListInstancesRequest, context: grpc.ServicerContext
+    ) -> cluster_service_pb2.ListInstancesResponse:
+        self._take("ListInstances", request, context)
+        if self.instances is None:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        return cluster_service_pb2.ListInstancesResponse(instances=self.instances)
 
     def ListNodes(
         self, request: cluster_service_pb2.ListNodesRequest, context: grpc.ServicerContext

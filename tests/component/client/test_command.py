@@ -12,8 +12,9 @@ import grpc
 import pytest
 import yaml
 
+from muster._cli.versions import SERVICES
 from muster_core.models import Problem, Severity
-from muster_rpc.v1 import explanation_pb2, job_pb2, job_service_pb2
+from muster_rpc.v1 import cluster_service_pb2, explanation_pb2, job_pb2, job_service_pb2
 
 if TYPE_CHECKING:
     from tests.component.client.conftest import GatewayDouble, Muster, Process
@@ -369,8 +370,45 @@ def test_commands_are_confirmed(muster: Muster, gateway: GatewayDouble, job: Mak
 
 
 def test_versions_of_both_sides_are_printed(muster: Muster, address: str):
-    assert f"server 9.9.9 at {address}" in muster("version").stdout
+    told = muster("version")
+    assert f"server 9.9.9 at {address}" in told.stdout
+    assert "does not list its instances" in told.stderr
     assert json.loads(muster("version", "--client", "-o", "json").stdout).keys() == {"client"}
+
+
+def test_every_instance_is_listed_with_its_version_and_a_mixture_is_reported(
+    muster: Muster, gateway: GatewayDouble
+):
+    gateway.instances = [
+        cluster_service_pb2.Instance(service=service, name=name, version=version)
+        for service, name, version in (
+            ("gateway", "gateway", "9.9.9"),
+            ("pod-launcher", "pod-launcher", "9.9.8"),
+            ("scaler", "scaler", "9.9.9"),
+            ("scheduler", "scheduler", "9.9.9"),
+            ("scheduler", "scheduler-2", "9.9.8"),
+            ("status-tracker", "status-tracker", "9.9.9"),
+        )
+    ]
+    told = muster("version").stdout
+    assert "scheduler        scheduler-2      9.9.8" in told
+    assert (
+        "warning: versions are mixed: 2 instances of 9.9.8, 4 instances of 9.9.9; see docs/upgrading.md"
+        in told
+    )
+    assert "warning: no instance of spec-validator states its version" in told
+    answer = json.loads(muster("version", "-o", "json").stdout)
+    assert (len(answer["instances"]), len(answer["warnings"])) == (6, 3)
+    assert answer["instances"][1] == {"service": "pod-launcher", "name": "pod-launcher", "version": "9.9.8"}
+
+
+def test_equal_versions_are_no_warning(muster: Muster, gateway: GatewayDouble):
+    gateway.instances = [
+        cluster_service_pb2.Instance(service=service, name=service, version="9.9.9") for service in SERVICES
+    ]
+    assert [
+        line for line in muster("version").stdout.splitlines() if "mixed" in line or "states" in line
+    ] == []
 
 
 @pytest.mark.parametrize(

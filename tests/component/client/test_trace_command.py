@@ -78,6 +78,14 @@ def test_a_trace_is_drawn_when_its_last_spans_have_come(
     assert json.loads(muster("trace", "demo", "-o", "json").stdout)["result"]
 
 
+def test_a_trace_is_drawn_by_its_id(muster: Muster, store: tuple[str, list[bytes]]):
+    url, answers = store
+    answers.append(spans("ScaleJob"))
+    done = muster("trace", "0af7651916cd43dd8448eb211c80319c", "--url", url)
+    assert (done.exit_code, "ScaleJob" in done.stdout) == (0, True)
+    assert muster("trace", "unknown", "--url", url).exit_code == 4
+
+
 def test_an_unavailable_or_empty_trace_store_is_reported(
     muster: Muster, gateway: GatewayDouble, job: MakeJob, store: tuple[str, list[bytes]]
 ):

@@ -7,9 +7,11 @@ import grpc
 import pytest
 from grpc import aio
 
+from muster_service.grpc_client import channel, until_left
+from muster_service.grpc_client_spans import server_attributes
 from muster_service.trace_context import SpanRef, trace_ref
 from muster_service.tracing import Telemetry
-from muster_testing.echo import Serve
+from muster_testing.echo import EchoClient, Serve
 from muster_testing.otlp import OtlpReceiver
 
 SERVICE = 'service="test.Echo"'
@@ -46,6 +48,70 @@ async def test_every_call_is_a_span_in_the_trace_of_its_caller(serve: Serve, rec
     assert {span.name for span in spans} == FOUR_WAYS
     assert {(span.trace_id, span.parent_id) for span in spans} == {(parent.trace_id, ask.ref.span_id)}
     assert {(span.kind, span.service) for span in spans} == {("server", "echo")}
+
+
+async def test_a_traced_channel_adds_a_client_span_of_each_call(serve: Serve, receiver: OtlpReceiver):
+    hosted = await serve()
+    client = Telemetry.start("client", "client-0", receiver.endpoint)
+    async with channel(hosted.host.address, telemetry=client) as target:
+        caller = EchoClient(target)
+        await caller.ask("Say", b"outside of any span")
+        with client.span("GetJob") as live:
+            await caller.ask("Say", b"x")
+            assert len([answer async for answer in caller.listen("Count", b"2")]) == 2
+            await caller.join(b"a")
+            await caller.mirror(b"a")
+            with pytest.raises(aio.AioRpcError):
+                await caller.ask("Refuse")
+    await asyncio.sleep(0)
+    await asyncio.to_thread(client.shutdown)
+
+    spans = await receiver.wait_for(lambda spans: sum(s.trace_id == live.ref.trace_id for s in spans) == 11)
+    own = [span for span in spans if span.trace_id == live.ref.trace_id and span.name != "GetJob"]
+    calls = {span.name: span for span in own if span.kind == "client"}
+    served = {span.name: span for span in own if span.kind == "server"}
+    assert calls.keys() == served.keys() == FOUR_WAYS | {"Refuse"}
+    assert all(served[name].parent_id == calls[name].span_id for name in calls)
+    assert {span.parent_id for span in calls.values()} == {live.ref.span_id}
+    host, _, port = hosted.host.address.rpartition(":")
+    assert calls["Say"].attributes == {
+        "rpc.system": "grpc",
+        "rpc.service": "test.Echo",
+        "rpc.method": "Say",
+        "rpc.grpc.status_code": 0,
+        "server.address": host,
+        "server.port": int(port),
+    }
+    assert {name: span.error for name, span in calls.items() if span.error} == {"Refuse": "not like this"}
+
+
+async def test_a_stream_that_the_caller_leaves_has_not_failed(serve: Serve, receiver: OtlpReceiver):
+    hosted = await serve()
+    client = Telemetry.start("client", "client-0", receiver.endpoint)
+    async with channel(hosted.host.address, telemetry=client) as target:
+        with client.span("WatchJob"):
+            call = EchoClient(target).listen("Count", b"1000000")
+            async with until_left(call) as answers:
+                await anext(answers)
+        await asyncio.sleep(0.1)
+    await asyncio.to_thread(client.shutdown)
+    spans = await receiver.wait_for(lambda spans: sum(span.kind == "client" for span in spans) == 1)
+    (count,) = [span for span in spans if span.kind == "client"]
+    assert (count.name, count.error, count.attributes["rpc.grpc.status_code"]) == ("Count", None, 1)
+
+
+@pytest.mark.parametrize(
+    ("target", "attributes"),
+    [
+        ("127.0.0.1:7071", {"server.address": "127.0.0.1", "server.port": 7071}),
+        ("dns:///gateway.muster:7071", {"server.address": "gateway.muster", "server.port": 7071}),
+        ("[::1]:7071", {"server.address": "::1", "server.port": 7071}),
+        ("ipv4:127.0.0.1:1,127.0.0.1:2", {"server.address": "127.0.0.1:1,127.0.0.1:2"}),
+        ("unix:///run/muster", {"server.address": "run/muster"}),
+    ],
+)
+def test_a_target_is_named_by_address_and_port(target: str, attributes: dict[str, str | int]):
+    assert server_attributes(target) == attributes
 
 
 async def test_the_handler_runs_within_the_span(serve: Serve, receiver: OtlpReceiver):

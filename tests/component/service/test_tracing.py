@@ -1,17 +1,24 @@
 """Spans reach a real receiver, recorded ones under ids that anyone can work out."""
 
 import asyncio
+import logging
+import socket
+import threading
 import time
+from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
-from opentelemetry.sdk.trace import ReadableSpan
-from opentelemetry.sdk.trace.export import SpanExportResult
-from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
+from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 
-from muster_service import tracing
+from muster_service import span_export
+from muster_service.span_export import DroppedSpans, OtlpProcessor
 from muster_service.trace_context import SpanRef, current_ref, span_ref, trace_ref
-from muster_service.tracing import SpanEvent, Telemetry
+from muster_service.trace_resource import resource_attributes
+from muster_service.tracing import SpanEvent, SpanLink, Telemetry, failure_event, link_current
+from muster_service.version import VERSION
 from muster_testing.otlp import OtlpReceiver
 
 HOUR_NS = 3_600_000_000_000
@@ -95,15 +102,171 @@ async def test_recording_within_a_live_span_does_not_tie_them_together(receiver:
     assert job.trace_id == trace_ref("job/1").trace_id != span.trace_id
 
 
-async def test_what_was_not_sampled_is_not_recorded(receiver: OtlpReceiver):
+async def test_the_flag_of_a_client_does_not_hide_a_trace(receiver: OtlpReceiver):
     telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint)
-    parent = SpanRef(trace_id="a" * 32, span_id="b" * 16, sampled=False)
+    unsampled = SpanRef(trace_id="a" * 32, span_id="b" * 16, sampled=False)
 
-    ref = telemetry.record("queued", parent=parent, key="queued", start_ns=1, end_ns=2)
+    with telemetry.span("SubmitJob", parent=unsampled) as submit:
+        assert submit.ref.sampled
+    telemetry.record("queued", parent=unsampled, key="queued", start_ns=1, end_ns=2)
     await flushed(telemetry)
 
-    assert not ref.sampled
-    assert receiver.spans() == []
+    assert [span.name for span in receiver.spans()] == ["SubmitJob", "queued"]
+
+
+async def test_every_service_samples_the_same_traces(receiver: OtlpReceiver):
+    parents = [trace_ref(f"job/{number}") for number in range(200)]
+    for service in ("one", "other"):
+        telemetry = Telemetry.start(service, service, receiver.endpoint, sample=0.25)
+        for parent in parents:
+            telemetry.record("queued", parent=parent, key="queued", start_ns=1, end_ns=2)
+        await flushed(telemetry)
+
+    traces = {
+        service: {span.trace_id for span in receiver.spans() if span.service == service}
+        for service in ("one", "other")
+    }
+    assert traces["one"] == traces["other"]
+    assert 20 < len(traces["one"]) < 80
+
+
+async def test_a_span_names_its_version_and_where_it_was_recorded(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setenv("OTEL_RESOURCE_ATTRIBUTES", "team=ml")
+    telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint, environment="staging")
+    telemetry.record("x", parent=None, key="k", start_ns=1, end_ns=2, attributes={"gpus": "", "n": 0})
+    await flushed(telemetry)
+
+    (span,) = receiver.spans()
+    assert span.scope == ("muster", VERSION)
+    assert span.attributes == {"n": 0}
+    expected = {
+        "service.name": "demo",
+        "service.namespace": "muster",
+        "service.version": VERSION,
+        "service.instance.id": "demo-0",
+        "deployment.environment.name": "staging",
+        "host.name": socket.gethostname(),
+        "team": "ml",
+    }
+    assert {name: span.resource.get(name) for name in expected} == expected
+    assert "" not in span.resource.values()
+
+
+def test_in_a_pod_the_resource_names_the_pod(tmp_path: Path):
+    namespace = tmp_path / "namespace"
+    namespace.write_text("training\n")
+    found = resource_attributes(
+        "gateway",
+        "gateway-7",
+        environ={"KUBERNETES_SERVICE_HOST": "10.0.0.1", "NODE_NAME": "n1"},
+        hostname="gateway-7c9",
+        pod_namespace=namespace,
+    )
+    assert {name: value for name, value in found.items() if not name.startswith("service.")} == {
+        "host.name": "n1",
+        "k8s.pod.name": "gateway-7c9",
+        "k8s.namespace.name": "training",
+        "k8s.node.name": "n1",
+    }
+    outside = resource_attributes(
+        "gateway", "g", environ={"POD_NAME": "no"}, hostname="", pod_namespace=namespace
+    )
+    assert not any(name.startswith(("k8s.", "host.")) for name in outside)
+
+
+async def test_links_kinds_and_failures_are_exported(receiver: OtlpReceiver):
+    telemetry = Telemetry.start("demo", "demo-0", receiver.endpoint)
+    command, root = trace_ref("command"), trace_ref("job/1")
+
+    telemetry.record(
+        "resize",
+        parent=root,
+        key="resize",
+        start_ns=1,
+        end_ns=2,
+        role="producer",
+        events=[failure_event("evicted", 2, kind="NodeLost", message="n1 is gone", node="n1", gpus="")],
+        links=[SpanLink(command, {"muster.relation": "command"})],
+    )
+    with telemetry.span("ScaleJob", role="server"):
+        link_current(root, {"muster.relation": "job"})
+    await flushed(telemetry)
+
+    resize, scale = receiver.spans()
+    assert (resize.kind, scale.kind) == ("producer", "server")
+    assert resize.events == ("evicted",)
+    assert resize.event_attributes == (
+        {"exception.type": "NodeLost", "exception.message": "n1 is gone", "node": "n1"},
+    )
+    (to_command,), (to_job,) = resize.links, scale.links
+    assert (to_command.trace_id, to_command.span_id) == (command.trace_id, command.span_id)
+    assert (to_job.trace_id, to_job.span_id) == (root.trace_id, root.span_id)
+    assert to_job.attributes == {"muster.relation": "job"}
+
+
+class _Refusing(SpanExporter):
+    def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+        return SpanExportResult.FAILURE
+
+
+def test_spans_that_cannot_be_sent_are_counted_and_logged_once(caplog: pytest.LogCaptureFixture):
+    provider = TracerProvider(shutdown_on_exit=False)
+    counted: Counter[str] = Counter()
+    processor = OtlpProcessor(
+        "collector:4317",
+        lambda reason, number: counted.update({reason: number}),
+        exporter=_Refusing(),
+        max_queue=8,
+    )
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("test")
+
+    with caplog.at_level(logging.WARNING):
+        for _ in range(5):
+            tracer.start_span("x").end()
+            processor.force_flush()
+    provider.shutdown()
+
+    assert counted == {"export_failed": 5}
+    assert processor.dropped.total == 5
+    (line,) = caplog.records
+    assert line.__dict__["muster_fields"] == {"endpoint": "collector:4317", "dropped": 1, "in_total": 1}
+
+
+def test_a_full_queue_drops_and_counts():
+    released = threading.Event()
+
+    class Slow(SpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            released.wait(10)
+            return SpanExportResult.SUCCESS
+
+    provider = TracerProvider(shutdown_on_exit=False)
+    processor = OtlpProcessor("collector:4317", exporter=Slow(), max_queue=4)
+    provider.add_span_processor(processor)
+    tracer = provider.get_tracer("test")
+
+    for _ in range(4):
+        tracer.start_span("taken").end()
+    while processor.queued:
+        time.sleep(0.01)
+    for _ in range(10):
+        tracer.start_span("late").end()
+    assert processor.dropped.total == 6
+    released.set()
+    provider.shutdown()
+
+
+def test_a_collector_that_is_away_is_logged_once_a_minute(caplog: pytest.LogCaptureFixture):
+    now = 0.0
+    dropped = DroppedSpans("collector:4317", clock=lambda: now)
+    with caplog.at_level(logging.WARNING):
+        for second in range(150):
+            now = float(second)
+            dropped.add("export_failed", 10)
+    assert [record.__dict__["muster_fields"]["dropped"] for record in caplog.records] == [10, 600, 600]
 
 
 async def test_an_exception_marks_a_live_span_as_failed(receiver: OtlpReceiver):
@@ -157,7 +320,7 @@ def test_a_receiver_that_is_away_does_not_hold_up_the_end():
 async def test_spans_that_are_not_exported_are_counted(
     receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
 ):
-    monkeypatch.setattr(tracing, "_MAX_QUEUE", 512)
+    monkeypatch.setattr(span_export, "_MAX_QUEUE", 512)
     dropped: list[tuple[str, int]] = []
     telemetry = Telemetry.start(
         "demo", "demo-0", receiver.endpoint, on_dropped=lambda reason, spans: dropped.append((reason, spans))
@@ -169,22 +332,3 @@ async def test_spans_that_are_not_exported_are_counted(
     assert dropped
     assert {reason for reason, _ in dropped} == {"queue_full"}
     assert len(receiver.spans()) + sum(spans for _, spans in dropped) == 2000
-
-
-async def test_spans_whose_export_fails_are_counted(monkeypatch: pytest.MonkeyPatch):
-    class Refusing(InMemorySpanExporter):
-        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-            return SpanExportResult.FAILURE
-
-    def refusing(_: str) -> Refusing:
-        return Refusing()
-
-    monkeypatch.setattr(tracing, "_otlp_exporter", refusing)
-    dropped: list[tuple[str, int]] = []
-    telemetry = Telemetry.start(
-        "demo", "demo-0", "http://nowhere", on_dropped=lambda reason, spans: dropped.append((reason, spans))
-    )
-    telemetry.record("x", parent=None, key="1", start_ns=1, end_ns=2)
-    await flushed(telemetry)
-
-    assert dropped == [("export_failed", 1)]

@@ -55,6 +55,23 @@ async def test_a_job_deleted_by_another_instance_is_not_restored(records: KeyVal
     assert await records.entries() == []
 
 
+async def test_a_newer_record_of_another_instance_is_never_overwritten(records: KeyValueStore) -> None:
+    superseded: list[tuple[str, int]] = []
+    stale = RecordStore(records, on_superseded=lambda job_id, sequence: superseded.append((job_id, sequence)))
+    owner = RecordStore(records)
+    assert await stale.write(record())
+    await owner.load(await records.entries())
+    newest = record(applied_sequence=9)
+    assert await owner.write(newest)
+
+    for sequence in (2, 3):
+        assert await stale.write(record(applied_sequence=sequence))
+    (entry,) = await records.entries()
+    assert decode_record(entry.value).applied_sequence == 9
+    assert superseded == [(JOB_ID, 2), (JOB_ID, 3)]
+    assert await stale.write(later(newest))
+
+
 async def test_an_instance_without_the_record_does_not_restore_a_deleted_job(records: KeyValueStore) -> None:
     owner = RecordStore(records)
     known = record()

@@ -352,6 +352,12 @@ SAMPLES: dict[str, msgspec.Struct] = {
         ),
         throughput=(Throughput(workers=2, steps=600, micros=60_000_000),),
     ),
+    "JobRecord.commanded": JobRecord(
+        job_id="j-abcdefghijklmnop",
+        applied_sequence=43,
+        cancel_requested=True,
+        command_trace="00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01",
+    ),
 }
 """File name without its suffix -> sample."""
 

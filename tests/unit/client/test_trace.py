@@ -9,13 +9,21 @@ from pathlib import Path
 import pytest
 
 from muster._trace.spans import read_spans
-from muster._trace.tree import build_trees, draw, length, summary
+from muster._trace.tree import build_trees, draw, length, notes, summary
 
 TRACE_ID = "0af7651916cd43dd8448eb211c80319c"
 SECOND = 1_000_000_000
 START = 1_700_000_000 * SECOND
 
 Attributes = dict[str, str | int | bool]
+
+
+def raw_attributes(attributes: Attributes) -> list[dict[str, object]]:
+    kinds = {str: "stringValue", int: "intValue", bool: "boolValue"}
+    return [
+        {"key": key, "value": {kinds[type(value)]: str(value) if type(value) is int else value}}
+        for key, value in attributes.items()
+    ]
 
 
 def raw_span(
@@ -27,17 +35,27 @@ def raw_span(
     parent: int = 0,
     error: str = "",
     attributes: Attributes | None = None,
+    events: list[tuple[str, float, Attributes]] | None = None,
+    links: list[tuple[str, Attributes]] | None = None,
 ) -> dict[str, object]:
-    kinds = {str: "stringValue", int: "intValue", bool: "boolValue"}
     span: dict[str, object] = {
         "traceId": TRACE_ID,
         "spanId": f"{number:016x}",
         "name": name,
         "startTimeUnixNano": str(START + round(start_s * SECOND)),
         "endTimeUnixNano": str(START + round(end_s * SECOND)),
-        "attributes": [
-            {"key": key, "value": {kinds[type(value)]: str(value) if type(value) is int else value}}
-            for key, value in (attributes or {}).items()
+        "attributes": raw_attributes(attributes or {}),
+        "events": [
+            {
+                "name": event,
+                "timeUnixNano": str(START + round(at_s * SECOND)),
+                "attributes": raw_attributes(told),
+            }
+            for event, at_s, told in events or []
+        ],
+        "links": [
+            {"traceId": trace_id, "spanId": f"{99:016x}", "attributes": raw_attributes(told)}
+            for trace_id, told in links or []
         ],
     }
     if parent:
@@ -90,6 +108,46 @@ def test_the_picture_of_a_job_is_as_it_was_agreed():
     assert picture == expected
 
 
+def test_events_and_links_are_listed_below_the_picture():
+    command = "4bf92f3577b34da6a3ce929d0e0e4736"
+    failed: Attributes = {
+        "exception.type": "ReplicaFailed",
+        "exception.message": "worker-0 ended with exit code 1",
+    }
+    evicted: Attributes = {
+        "muster.code": "Preempted",
+        "muster.reason": "preempted by job urgent of queue production, which waits for 12 GPUs",
+        "muster.nodes": "n1,n2",
+    }
+    spans = [
+        raw_span(1, "SubmitJob", 0, 0.1),
+        raw_span(2, "run", 1, 9, parent=1, events=[("evicted", 4.5, evicted), ("restart", 3, failed)]),
+        raw_span(3, "restart", 3, 4, parent=1, events=[("restart", 3, failed)]),
+        raw_span(4, "resize", 5, 5.1, parent=1, links=[(command, {"muster.link": "command"})]),
+        raw_span(
+            5, "ScaleJob", 5, 5.1, parent=1, links=[(TRACE_ID, {"muster.link": "job", "muster.job": "demo"})]
+        ),
+        raw_span(6, "other", 5, 5.1, parent=1, links=[(command, {})]),
+    ]
+    found = list(notes(build_trees(read_spans(document(scheduler=spans))), width=80))
+    assert found == [
+        "",
+        "EVENTS",
+        "     +3s  run: restart: ReplicaFailed worker-0 ended with exit code 1",
+        "   +4.5s  run: evicted: Preempted preempted by job urgent of queue production,",
+        "          which waits for 12 GPUs (nodes=n1,n2)",
+        "",
+        "LINKS",
+        "  ScaleJob -> job demo",
+        f"  other -> span {99:016x}: muster trace {command}",
+        f"  resize -> command: muster trace {command}",
+    ]
+
+
+def test_a_trace_without_events_and_links_has_no_notes():
+    assert not list(notes(build_trees(read_spans(life_of_a_job())), width=80))
+
+
 def test_no_line_is_wider_than_the_terminal():
     trees = build_trees(read_spans(life_of_a_job()))
     assert all(line.cell_len <= 60 for line in draw(trees, width=60))
@@ -105,7 +163,7 @@ def test_a_span_without_its_parent_is_shown_with_a_note():
         document(gateway=[raw_span(1, "SubmitJob", 0, 1), raw_span(2, "lost", 0.5, 1, parent=77)])
     )
     trees = build_trees(spans)
-    assert "1 marked ? whose parent has not ended or is lost" in summary(trees, TRACE_ID)
+    assert "1 marked ? whose parent has not arrived or is lost" in summary(trees, TRACE_ID)
     assert any(line.plain.startswith("? lost") for line in draw(trees, width=100))
 
 

@@ -100,6 +100,20 @@ class IgnoringObserver:
         """Ignore the transition."""
 
 
+class IgnoringRecorder:
+    """A recorder that ignores events; ``told`` has the last stored sequence of each job."""
+
+    def __init__(self) -> None:
+        self.told: dict[str, int] = {}
+
+    def observe(self, before: JobRecord | None, after: JobRecord, stored: StoredEvent) -> None:
+        """Ignore the event."""
+
+    def stored(self, job_id: str, sequence: int) -> None:
+        """Note the sequence."""
+        self.told[job_id] = sequence
+
+
 class Partition:
     """A handler with its dependencies; events are stored a second apart."""
 
@@ -108,12 +122,14 @@ class Partition:
         self.sequence = 0
         self.store = MemoryStore()
         self.publisher = RecordingPublisher(self.store)
+        self.recorder = IgnoringRecorder()
         self.cache = RecordCache(ended=EndedJobs(Retention(ttl_s=TTL_S)))
         self.handler = PartitionHandler(
             cache=self.cache,
             store=self.store,
             publisher=self.publisher,
             observer=IgnoringObserver(),
+            recorder=self.recorder,
             retention=Retention(ttl_s=TTL_S),
             clock=lambda: self.now,
             count_invalid=lambda: None,

@@ -108,3 +108,19 @@ async def test_a_record_that_changes_during_its_last_attempt_is_retried(partitio
 
     await partition.handler.flush()
     assert partition.applied_sequence() == 3
+
+
+async def test_a_write_in_flight_while_the_partition_is_lost_is_answered_first(partition: Partition) -> None:
+    """Otherwise no instance would record the spans: the next owner finds the record stored."""
+    await partition.submit()
+    partition.store.writable.clear()
+    flushing = asyncio.create_task(partition.handler.flush())
+    await run_other_tasks()
+    flushing.cancel()
+    await run_other_tasks()
+    assert not flushing.done()
+    partition.store.writable.set()
+
+    await asyncio.wait({flushing})
+    assert flushing.cancelled()
+    assert partition.recorder.told == {"j-1": partition.applied_sequence()}

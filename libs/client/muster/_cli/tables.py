@@ -52,6 +52,12 @@ def job_table(jobs: Sequence[job_pb2.Job], now: float) -> Table:
     return table(("NAMESPACE", "NAME", "ID", "PHASE", "REPLICAS", "QUEUE", "AGE", "ADDRESS", "REASON"), rows)
 
 
+def instance_table(instances: Sequence[cluster_service_pb2.Instance], now: float) -> Table:
+    """Print a row for each instance of a service."""
+    rows = [(one.service, one.name, one.version, formatting.since(one.started_at, now)) for one in instances]
+    return table(("SERVICE", "INSTANCE", "VERSION", "AGE"), rows)
+
+
 def orphan_table(orphans: Sequence[orphan_service_pb2.Orphan], now: float) -> Table:
     """Print a row for each orphan; replicas are those that run, of all."""
     rows = [

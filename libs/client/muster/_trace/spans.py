@@ -21,6 +21,22 @@ _ID_DIGITS = (16, 32)
 JsonObject = dict[str, object]
 
 
+class TraceEvent(msgspec.Struct, frozen=True, kw_only=True):
+    """An event within a span, at nanoseconds since the epoch."""
+
+    name: str
+    at_ns: int
+    attributes: dict[str, str] = {}
+
+
+class Link(msgspec.Struct, frozen=True, kw_only=True):
+    """A link to a span, mostly of another trace."""
+
+    trace_id: str
+    span_id: str
+    attributes: dict[str, str] = {}
+
+
 class Span(msgspec.Struct, frozen=True, kw_only=True):
     """A span. Times are nanoseconds since the epoch; ids are lower-case hexadecimal, ``parent_id`` is empty for a root."""
 
@@ -34,6 +50,8 @@ class Span(msgspec.Struct, frozen=True, kw_only=True):
     attributes: dict[str, str] = {}
     error: str = ""
     failed: bool = False
+    events: tuple[TraceEvent, ...] = ()
+    links: tuple[Link, ...] = ()
 
 
 def read_spans(content: bytes | str) -> list[Span]:
@@ -82,6 +100,24 @@ def _span(raw: JsonObject, service: str) -> Span:
         attributes=_attributes(raw.get("attributes")),
         error=str(status.get("message", "")),
         failed=status.get("code") in {2, "STATUS_CODE_ERROR"},
+        events=tuple(_event(event) for event in _objects(raw.get("events"))),
+        links=tuple(_link(link) for link in _objects(raw.get("links"))),
+    )
+
+
+def _event(raw: JsonObject) -> TraceEvent:
+    return TraceEvent(
+        name=str(raw.get("name", "")),
+        at_ns=_nanoseconds(raw.get("timeUnixNano")),
+        attributes=_attributes(raw.get("attributes")),
+    )
+
+
+def _link(raw: JsonObject) -> Link:
+    return Link(
+        trace_id=_id(raw.get("traceId")),
+        span_id=_id(raw.get("spanId")),
+        attributes=_attributes(raw.get("attributes")),
     )
 
 

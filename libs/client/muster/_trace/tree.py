@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Iterator, Sequence
 
 import msgspec
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from muster._trace.spans import Span
+from muster._trace.spans import Span, TraceEvent
 
 _ID, _NAME = "muster.job_id", "muster.job"
 
@@ -147,7 +148,7 @@ _SHOWN = (
 _PREFIX = "muster."
 _COLOURS = ("cyan", "green", "magenta", "yellow", "blue", "red", "bright_cyan", "bright_green")
 _EIGHTHS = " ▏▎▍▌▋▊▉█"
-_LEAST_BAR = 20
+_LEAST_BAR = 12
 _COLUMNS_FOR_DETAILS = 40
 _MOST_BAR = 60
 _MOST_NAME = 44
@@ -183,6 +184,55 @@ def draw(trees: SpanTrees, *, width: int) -> Iterator[Text]:
         yield _cut(line, width)
 
 
+def notes(trees: SpanTrees, *, width: int) -> Iterator[str]:
+    """Return the events and links of the spans as lines below the picture, none wider than ``width``.
+
+    An event that several spans have is listed with the first of them.
+    """
+    events: dict[tuple[int, str, str], Span] = {}
+    for row in trees.rows:
+        for event in row.span.events:
+            events.setdefault((event.at_ns, event.name, _event_details(event)), row.span)
+    if events:
+        yield from ("", "EVENTS")
+    for (at_ns, name, details), span in sorted(events.items(), key=lambda one: one[0][0]):
+        offset = "+" + length(at_ns - trees.start_ns)
+        title = span.name if name == span.name else f"{span.name}: {name}"
+        yield from _wrapped(f"{offset:>8}  ", f"{title}: {details}", width)
+    links = [(link, row.span) for row in trees.rows for link in row.span.links]
+    if links:
+        yield from ("", "LINKS")
+    for link, span in links:
+        target = " ".join(
+            filter(None, (link.attributes.get("muster.link"), link.attributes.get("muster.job")))
+        )
+        text = f"{span.name} -> {target or f'span {link.span_id}'}"
+        elsewhere = link.trace_id != span.trace_id
+        yield from _wrapped("  ", f"{text}: muster trace {link.trace_id}" if elsewhere else text, width)
+
+
+def _event_details(event: TraceEvent) -> str:
+    told = event.attributes
+    kind = told.get("exception.type") or told.get("muster.code", "")
+    message = told.get("exception.message") or told.get("muster.reason", "")
+    others = [
+        f"{name.removeprefix(_PREFIX)}={value}"
+        for name, value in told.items()
+        if name.startswith(_PREFIX) and name not in {"muster.code", "muster.reason"}
+    ]
+    return " ".join(filter(None, (kind, message, f"({', '.join(others)})" if others else "")))
+
+
+def _wrapped(first: str, text: str, width: int) -> list[str]:
+    return textwrap.wrap(
+        text,
+        width,
+        initial_indent=first,
+        subsequent_indent=" " * len(first),
+        break_on_hyphens=False,
+    )
+
+
 def summary(trees: SpanTrees, trace_id: str) -> str:
     """Return a summary; a trace that is not one tree says so."""
     services = len(_services(trees))
@@ -196,7 +246,7 @@ def summary(trees: SpanTrees, trace_id: str) -> str:
     if trees.roots != 1:
         parts.append(f"{trees.roots} roots" if trees.roots else "no root")
     if trees.orphans:
-        parts.append(f"{trees.orphans} marked ? whose parent has not ended or is lost")
+        parts.append(f"{trees.orphans} marked ? whose parent has not arrived or is lost")
     return ", ".join(parts)
 
 

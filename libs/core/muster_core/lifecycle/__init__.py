@@ -21,6 +21,7 @@ from muster_core.lifecycle.backoff import (
     avoided_at as avoided_at,
     was_disrupted as was_disrupted,
 )
+from muster_core.lifecycle.commands import RESTART_REQUESTED as RESTART_REQUESTED
 from muster_core.lifecycle.deadlines import (
     START_TIMEOUT as START_TIMEOUT,
     Retention as Retention,

@@ -165,7 +165,8 @@ def _moved(record: JobRecord, stored: events.StoredEvent) -> tuple[JobRecord, st
         case events.JobFinished():
             return _finished(record, event, stored.at), None
         case events.CommandRequested():
-            return _commanded(record, event, stored.at), None
+            commanded = msgspec.structs.replace(record, command_trace=stored.traceparent)
+            return _commanded(commanded, event, stored.at), None
         case events.ScaleProposed():
             return record, None
         case events.ProgressReported():

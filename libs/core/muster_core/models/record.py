@@ -140,9 +140,9 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
 
     ``replicas`` holds the replicas of the current attempt, and those of earlier ones until their end is confirmed.
     ``job`` is absent until validation. ``submission_id`` is the id of the first job of the same
-    document, empty for that job itself. ``trace`` is the traceparent of the submission. ``built_by`` is the id of the
-    build job that must succeed first. ``restarts`` counts restarts in a row, the last of which was due at
-    ``restarted_at``. ``queued_at`` decides the queue position, ``waiting_since`` is the start of the current wait.
+    document, empty for that job itself. ``trace`` is the traceparent of the submission, ``command_trace`` that of the last
+    command. ``built_by`` is the id of the build job that must succeed first. ``restarts`` counts restarts in a row, the last of
+    which was due at ``restarted_at``. ``queued_at`` decides the queue position, ``waiting_since`` is the start of the current wait.
     ``resized_by`` is the policy of the last resize of this attempt. ``suspended`` is the user's last request (None:
     none), ``suspended_at`` the last suspension, ``awaited_build`` whether its build was due then. ``requested_sizes`` has the
     requested sizes by role that are not reached. ``active_from`` is the start of the active deadline. ``throughput`` has
@@ -176,6 +176,7 @@ class JobRecord(msgspec.Struct, frozen=True, gc=False, kw_only=True, omit_defaul
     not_before: int = 0
     cancel_requested: bool = False
     cancelled: str = ""
+    command_trace: str = ""
     delete_requested: bool = False
     submitted_at: int = 0
     validated_at: int = 0

@@ -21,6 +21,7 @@ _US = 1_000_000
 _PENDING = frozenset({ReplicaState.PLACED, ReplicaState.LAUNCHED})
 _ALLOCATED = frozenset({Phase.PLACED, Phase.LAUNCHING, Phase.RUNNING})
 _TRACEPARENT_PARTS = 4
+_TRACE_ID, _SPAN_ID = 1, 2
 
 _codecs = Codecs(
     tables={
@@ -57,7 +58,8 @@ def record_to_proto(record: JobRecord, *, history: bool = True, queue: str = "")
             speed_up=_speed_up(record),
             queue=queue,
         ),
-        trace_id=_trace_id(record.trace),
+        trace_id=_trace_part(record.trace, _TRACE_ID),
+        root_span_id=_trace_part(record.trace, _SPAN_ID),
         revision=record.applied_sequence,
         submitter=record.submitter,
         built_by=record.built_by,
@@ -129,9 +131,9 @@ def _speed_up(record: JobRecord) -> job_pb2.SpeedUp | None:
     )
 
 
-def _trace_id(traceparent: str) -> str:
+def _trace_part(traceparent: str, part: int) -> str:
     parts = traceparent.split("-")
-    return parts[1] if len(parts) >= _TRACEPARENT_PARTS else ""
+    return parts[part] if len(parts) >= _TRACEPARENT_PARTS else ""
 
 
 # Conditions are derived from the phase and never stored, so that they cannot disagree with it. A condition appears once it has been

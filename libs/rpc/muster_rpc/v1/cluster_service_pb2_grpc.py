@@ -26,7 +26,7 @@ if _version_not_supported:
 
 
 class ClusterServiceStub:
-    """Reads nodes and their replicas. Served by the gateway.
+    """Reads nodes with their replicas, and the instances of the services. Served by the gateway.
     """
 
     def __init__(self, channel):
@@ -39,6 +39,11 @@ class ClusterServiceStub:
                 '/muster.v1.ClusterService/GetCluster',
                 request_serializer=muster_dot_v1_dot_cluster__service__pb2.GetClusterRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_cluster__service__pb2.GetClusterResponse.FromString,
+                _registered_method=True)
+        self.ListInstances = channel.unary_unary(
+                '/muster.v1.ClusterService/ListInstances',
+                request_serializer=muster_dot_v1_dot_cluster__service__pb2.ListInstancesRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_cluster__service__pb2.ListInstancesResponse.FromString,
                 _registered_method=True)
         self.ListNodes = channel.unary_unary(
                 '/muster.v1.ClusterService/ListNodes',
@@ -53,11 +58,18 @@ class ClusterServiceStub:
 
 
 class ClusterServiceServicer:
-    """Reads nodes and their replicas. Served by the gateway.
+    """Reads nodes with their replicas, and the instances of the services. Served by the gateway.
     """
 
     def GetCluster(self, request, context):
         """Gets the version and the trace store of this installation.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def ListInstances(self, request, context):
+        """Lists the running instances of all services with their versions. An instance that was killed is listed for up to 15 seconds.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -85,6 +97,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     request_deserializer=muster_dot_v1_dot_cluster__service__pb2.GetClusterRequest.FromString,
                     response_serializer=muster_dot_v1_dot_cluster__service__pb2.GetClusterResponse.SerializeToString,
             ),
+            'ListInstances': grpc.unary_unary_rpc_method_handler(
+                    servicer.ListInstances,
+                    request_deserializer=muster_dot_v1_dot_cluster__service__pb2.ListInstancesRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_cluster__service__pb2.ListInstancesResponse.SerializeToString,
+            ),
             'ListNodes': grpc.unary_unary_rpc_method_handler(
                     servicer.ListNodes,
                     request_deserializer=muster_dot_v1_dot_cluster__service__pb2.ListNodesRequest.FromString,
@@ -104,7 +121,7 @@ def add_ClusterServiceServicer_to_server(servicer, server):
 
  # This class is part of an EXPERIMENTAL API.
 class ClusterService:
-    """Reads nodes and their replicas. Served by the gateway.
+    """Reads nodes with their replicas, and the instances of the services. Served by the gateway.
     """
 
     @staticmethod
@@ -124,6 +141,33 @@ class ClusterService:
             '/muster.v1.ClusterService/GetCluster',
             muster_dot_v1_dot_cluster__service__pb2.GetClusterRequest.SerializeToString,
             muster_dot_v1_dot_cluster__service__pb2.GetClusterResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def ListInstances(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.ClusterService/ListInstances',
+            muster_dot_v1_dot_cluster__service__pb2.ListInstancesRequest.SerializeToString,
+            muster_dot_v1_dot_cluster__service__pb2.ListInstancesResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -27,7 +27,7 @@ GRPC_GENERATED_VERSION: str
 GRPC_VERSION: str
 
 class ClusterServiceStub:
-    """Reads nodes and their replicas. Served by the gateway."""
+    """Reads nodes with their replicas, and the instances of the services. Served by the gateway."""
 
     @_typing.overload
     def __new__(cls, channel: _grpc.Channel) -> _Self: ...
@@ -35,6 +35,8 @@ class ClusterServiceStub:
     def __new__(cls, channel: _aio.Channel) -> ClusterServiceAsyncStub: ...
     GetCluster: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterRequest, _cluster_service_pb2.GetClusterResponse]
     """Gets the version and the trace store of this installation."""
+    ListInstances: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ListInstancesRequest, _cluster_service_pb2.ListInstancesResponse]
+    """Lists the running instances of all services with their versions. An instance that was killed is listed for up to 15 seconds."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ListNodesRequest, _cluster_service_pb2.ListNodesResponse]
     """Lists the nodes of the pool by name."""
     GetNode: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetNodeRequest, _cluster_service_pb2.GetNodeResponse]
@@ -42,18 +44,20 @@ class ClusterServiceStub:
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
-    """Reads nodes and their replicas. Served by the gateway."""
+    """Reads nodes with their replicas, and the instances of the services. Served by the gateway."""
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     GetCluster: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterRequest, _cluster_service_pb2.GetClusterResponse]  # type: ignore[assignment]
     """Gets the version and the trace store of this installation."""
+    ListInstances: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ListInstancesRequest, _cluster_service_pb2.ListInstancesResponse]  # type: ignore[assignment]
+    """Lists the running instances of all services with their versions. An instance that was killed is listed for up to 15 seconds."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ListNodesRequest, _cluster_service_pb2.ListNodesResponse]  # type: ignore[assignment]
     """Lists the nodes of the pool by name."""
     GetNode: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetNodeRequest, _cluster_service_pb2.GetNodeResponse]  # type: ignore[assignment]
     """Gets a node by name."""
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
-    """Reads nodes and their replicas. Served by the gateway."""
+    """Reads nodes with their replicas, and the instances of the services. Served by the gateway."""
 
     @_abc_1.abstractmethod
     def GetCluster(
@@ -62,6 +66,14 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.GetClusterResponse, _abc.Awaitable[_cluster_service_pb2.GetClusterResponse]]:
         """Gets the version and the trace store of this installation."""
+
+    @_abc_1.abstractmethod
+    def ListInstances(
+        self,
+        request: _cluster_service_pb2.ListInstancesRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_service_pb2.ListInstancesResponse, _abc.Awaitable[_cluster_service_pb2.ListInstancesResponse]]:
+        """Lists the running instances of all services with their versions. An instance that was killed is listed for up to 15 seconds."""
 
     @_abc_1.abstractmethod
     def ListNodes(

@@ -2077,6 +2077,7 @@ class Job(_message.Message):
     SUBMITTER_FIELD_NUMBER: _builtins.int
     BUILT_BY_FIELD_NUMBER: _builtins.int
     SUBMISSION_ID_FIELD_NUMBER: _builtins.int
+    ROOT_SPAN_ID_FIELD_NUMBER: _builtins.int
     job_id: _builtins.str
     """Derived from the request id of the submission."""
     name: _builtins.str
@@ -2091,6 +2092,8 @@ class Job(_message.Message):
     """The id of the build job that must succeed before this job starts."""
     submission_id: _builtins.str
     """The id of the submission: the id of the first job of the same document."""
+    root_span_id: _builtins.str
+    """The id of the root span of the job in its trace, 16 hexadecimal digits; empty if there is none."""
     @_builtins.property
     def spec(self) -> Global___JobSpec:
         """Absent until the job is validated."""
@@ -2110,10 +2113,11 @@ class Job(_message.Message):
         submitter: _builtins.str = ...,
         built_by: _builtins.str = ...,
         submission_id: _builtins.str = ...,
+        root_span_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["spec", b"spec", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["built_by", b"built_by", "job_id", b"job_id", "name", b"name", "namespace", b"namespace", "revision", b"revision", "spec", b"spec", "status", b"status", "submission_id", b"submission_id", "submitter", b"submitter", "trace_id", b"trace_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["built_by", b"built_by", "job_id", b"job_id", "name", b"name", "namespace", b"namespace", "revision", b"revision", "root_span_id", b"root_span_id", "spec", b"spec", "status", b"status", "submission_id", b"submission_id", "submitter", b"submitter", "trace_id", b"trace_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

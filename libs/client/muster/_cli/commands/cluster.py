@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Sequence
 from importlib.metadata import version as installed_version
@@ -13,15 +12,18 @@ from rich.table import Table
 from muster._cli.app import LazyCommand, LazyGroup
 from muster._cli.job_details import show_all
 from muster._cli.options import State, shared_options
-from muster._cli.output import print_table
+from muster._cli.output import emit_plain, print_table
 from muster._cli.tables import (
     cluster_lines,
+    instance_table,
     node_table,
     replica_table,
     replica_usage_table,
     usage_line,
     usage_table,
 )
+from muster._cli.versions import version_problems
+from muster.errors import MusterError
 from muster_core.models import TERMINAL_PHASES, Phase
 from muster_rpc.v1 import cluster_service_pb2, job_pb2
 
@@ -105,17 +107,34 @@ def _print_details(state: State, drawn: Table | None) -> None:
 @shared_options
 @click.pass_obj
 def version(state: State, client_only: bool) -> None:
-    """Print the versions of the command and of the server."""
+    """Print the versions of the command, of the server, and of every instance of a service."""
     own = installed_version("muster")
+    if client_only:
+        if state.output == "table":
+            click.echo(f"muster {own}")
+        else:
+            emit_plain({"client": own}, state.output)
+        return
     if state.output == "table":
         click.echo(f"muster {own}")
-    if client_only:
-        if state.output != "table":
-            click.echo(json.dumps({"client": own}))
-        return
     with state.client() as client:
         answer = client.cluster()
-        if state.output == "table":
-            click.echo(f"server {answer.version} at {client.address}")
-        else:
-            click.echo(json.dumps({"client": own, "server": answer.version, "address": client.address}))
+        try:
+            instances = list(client.instances())
+        except MusterError as error:
+            # A server of an earlier version.
+            state.note(f"the server does not list its instances: {error}")
+            instances = []
+        address = client.address
+    problems = version_problems(own, answer.version, instances)
+    if state.output == "table":
+        click.echo(f"server {answer.version} at {address}")
+        if instances:
+            click.echo()
+            print_table(state.out, instance_table(instances, time.time()))
+        for problem in problems:
+            click.echo(f"warning: {problem}")
+        return
+    told = [{"service": one.service, "name": one.name, "version": one.version} for one in instances]
+    versions = {"client": own, "server": answer.version, "address": address}
+    emit_plain({**versions, "instances": told, "warnings": problems}, state.output)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import time
 
@@ -12,7 +13,7 @@ from muster._cli import formatting
 from muster._cli.options import State, shared_options
 from muster._sync_client import Client
 from muster._trace.spans import Span, fetch_trace, read_documents
-from muster._trace.tree import build_trees, draw, job_of, summary
+from muster._trace.tree import build_trees, draw, job_of, notes, summary
 from muster.errors import NotFound
 from muster_rpc.v1 import job_pb2
 
@@ -21,10 +22,11 @@ _FRESH_S = 30.0
 _OF_EVERY_JOB_THAT_RAN = {"queued", "place", "launch", "run", "clean up"}
 """Services export spans independently: the last span does not imply that the others have arrived."""
 _LEAST_WIDTH = 100
+_TRACE_ID = re.compile(r"[0-9a-f]{32}")
 
 
 @click.command()
-@click.argument("job")
+@click.argument("job", metavar="JOB|TRACE_ID")
 @click.option(
     "--url",
     envvar="MUSTER_TRACE_URL",
@@ -34,29 +36,45 @@ _LEAST_WIDTH = 100
 @shared_options
 @click.pass_obj
 def trace(state: State, job: str, url: str | None) -> None:
-    """Draw the trace of a job; -o json prints it as OTLP JSON."""
+    """Draw the trace of a job, or of a command by its TRACE_ID; -o json prints it as OTLP JSON."""
     with state.client() as client:
-        found = client.get(job)
+        found = _find(client, job)
         store = url or _known_store(client)
-    if not found.trace_id:
+    trace_id = job if found is None else found.trace_id
+    if not trace_id:
         raise NotFound(f"{job} has no trace")
     spans, content = fetch_trace(
-        store, found.trace_id, retry_timeout_s=_ON_THEIR_WAY_S, complete=lambda spans: _is_whole(found, spans)
+        store,
+        trace_id,
+        retry_timeout_s=_ON_THEIR_WAY_S,
+        complete=lambda spans: found is None or _is_whole(found, spans),
     )
     match state.output:
         case "table":
             trees = build_trees(spans)
-            state.out.print(summary(trees, found.trace_id), soft_wrap=True)
+            state.out.print(summary(trees, trace_id), soft_wrap=True)
             for line in draw(trees, width=_width(state)):
                 state.out.print(line, soft_wrap=True)
+            for line in notes(trees, width=_width(state)):
+                state.out.print(line, soft_wrap=True, markup=False, highlight=False)
         case "name":
-            click.echo(found.trace_id)
+            click.echo(trace_id)
         case "yaml":
             import yaml  # noqa: PLC0415 (only for this format)
 
             click.echo(yaml.safe_dump_all(read_documents(content), sort_keys=False), nl=False)
         case _:
             sys.stdout.write(content.decode().rstrip("\n") + "\n")
+
+
+def _find(client: Client, name: str) -> job_pb2.Job | None:
+    """Return the job; None if there is none, and the name is a trace id."""
+    try:
+        return client.get(name)
+    except NotFound:
+        if _TRACE_ID.fullmatch(name):
+            return None
+        raise
 
 
 def _known_store(client: Client) -> str:
