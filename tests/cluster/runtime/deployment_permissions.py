@@ -13,7 +13,7 @@ from muster_testing.cluster import Cluster
 from muster_testing.cluster.access import write_kubeconfig
 from muster_testing.cluster.cluster import suppress_status
 
-RIGHTS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "pod-launcher-rbac.yaml"
+RIGHTS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "base" / "pod-launcher-rbac.yaml"
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/muster/serviceaccounts",
@@ -45,6 +45,10 @@ async def issue_token(cluster: Cluster, path: str, request: dict[str, Any]) -> s
 async def pod_launcher_kubeconfig(cluster: Cluster, file: Path) -> Path:
     """A kubeconfig of the service account in ``deploy``, with its permissions."""
     async with cluster.connect() as api:
+        with suppress_status(409):
+            await api.create(PATHS["Namespace"], {"metadata": {"name": "muster"}})
+        with suppress_status(409):
+            await api.create(PATHS["ServiceAccount"], {"metadata": {"name": "pod-launcher"}})
         for document in yaml.safe_load_all(RIGHTS.read_text()):
             with suppress_status(409):
                 await api.create(PATHS[document["kind"]], document)
