@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
+from importlib.metadata import version
 
 from muster_bus import BrokerClock, Bus, BusMetrics, BusSettings
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.disk import shortage
+from muster_bus.instance_status import InstanceStatus, answer_status_requests
 from muster_bus.provision import ConsumerSpec
 from muster_bus.write_probe import WriteProbe
 from muster_service.app import Context
@@ -87,14 +90,25 @@ class PrometheusBusMetrics(BusMetrics):
 
 
 async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:
-    """Wait for the broker as long as necessary, and return the connection."""
+    """Wait for the broker as long as necessary, and return the connection, on which requests for the status are answered."""
     bus = await Bus.connect(
         BusSettings(url=settings.bus_url, user=settings.bus_user, password=settings.bus_password),
         name=ctx.instance,
         metrics=PrometheusBusMetrics(ctx.metrics),
     )
     ctx.on_close(bus.close)
+    await answer_status_requests(bus, lambda: _status(ctx))
     return bus
+
+
+def _status(ctx: Context) -> InstanceStatus:
+    return InstanceStatus(
+        service=ctx.service,
+        instance=ctx.instance,
+        version=version(f"muster-{ctx.service}"),
+        waiting_for=tuple(ctx.readiness.waiting_for),
+        at_ns=time.time_ns(),
+    )
 
 
 def broker_clock(bus: Bus, ctx: Context, stream: str) -> BrokerClock:

@@ -8,6 +8,7 @@ from typing import NoReturn
 import grpc
 from grpc import aio
 
+from muster_core.installation import CheckStatus
 from muster_core.models import Problem, Severity
 from muster_formats.queues import ParsedQueues, parse_queues
 from muster_gateway.calls import (
@@ -18,6 +19,7 @@ from muster_gateway.calls import (
     check_request_id,
     document_problems,
 )
+from muster_gateway.diagnosis import Diagnosis, client_ahead_s
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import problem_from_proto, problem_to_proto, queue_to_proto
 from muster_rpc.errors import abort_with_problems
@@ -37,11 +39,21 @@ _DEFAULT_PAGE = 200
 _LARGEST_PAGE = 1000
 
 
-class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
-    """Serves nodes."""
+_STATUSES = {
+    CheckStatus.OK: cluster_service_pb2.CHECK_STATUS_OK,
+    CheckStatus.WARNING: cluster_service_pb2.CHECK_STATUS_WARNING,
+    CheckStatus.ERROR: cluster_service_pb2.CHECK_STATUS_ERROR,
+}
 
-    def __init__(self, *, pool: queries_pb2_grpc.PoolServiceAsyncStub, trace_query_url: str) -> None:
+
+class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
+    """Serves nodes, and the examination of the installation."""
+
+    def __init__(
+        self, *, pool: queries_pb2_grpc.PoolServiceAsyncStub, trace_query_url: str, diagnosis: Diagnosis
+    ) -> None:
         self._pool = pool
+        self._diagnosis = diagnosis
         self._trace_query_url = trace_query_url
 
     async def GetCluster(
@@ -71,6 +83,28 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
         if not answer.nodes:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no node {request.name!r}")
         return cluster_service_pb2.GetNodeResponse(node=answer.nodes[0])
+
+    async def DiagnoseCluster(
+        self, request: cluster_service_pb2.DiagnoseClusterRequest, context: ServerContext
+    ) -> cluster_service_pb2.DiagnoseClusterResponse:
+        """Examine the installation."""
+        ahead_s = (
+            client_ahead_s(request.called_at.ToMicroseconds() / 1e6)
+            if request.HasField("called_at")
+            else None
+        )
+        return cluster_service_pb2.DiagnoseClusterResponse(
+            results=[
+                cluster_service_pb2.CheckResult(
+                    check=result.check,
+                    status=_STATUSES[result.status],
+                    subject=result.subject,
+                    message=result.message,
+                    fix=result.fix,
+                )
+                for result in await self._diagnosis.results(client_ahead_s=ahead_s)
+            ]
+        )
 
     async def _nodes(
         self, query: queries_pb2.ListPoolNodesRequest, context: ServerContext

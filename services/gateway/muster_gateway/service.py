@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+from importlib.metadata import version
+
 from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, probes_of
 from muster_events.subjects import UNSTORED
 from muster_gateway.bus import BusSubmissions
 from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
+from muster_gateway.diagnosis import Diagnosis
 from muster_gateway.explanations import Explainer
 from muster_gateway.jobs import Jobs, JobServicer
 from muster_gateway.orphans import OrphanServicer
@@ -67,7 +70,16 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     )
     ctx.add_grpc(
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,
-        ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url),
+        ClusterServicer(
+            pool=pool,
+            trace_query_url=settings.trace_query_url,
+            diagnosis=Diagnosis(
+                bus=bus,
+                runtimes=queries_pb2_grpc.RuntimeServiceStub(launcher),
+                monitor_urls=[url for part in settings.bus_monitor_url.split(",") if (url := part.strip())],
+                version=version("muster-gateway"),
+            ),
+        ),
     )
     ctx.add_grpc(
         orphan_service_pb2_grpc.add_OrphanServiceServicer_to_server, OrphanServicer(held_jobs=held_jobs)

@@ -54,6 +54,7 @@ from muster_pod_launcher.orphan_queries import HeldJobServicer
 from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.reconciler import JobReconciler
 from muster_pod_launcher.replica_access import ReplicaServicer
+from muster_pod_launcher.runtime_queries import RuntimeServicer
 from muster_pod_launcher.runtimes import make_runtime
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.work_queue import JobWorkQueue
@@ -461,3 +462,4 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         queries_pb2_grpc.add_HeldJobServiceServicer_to_server,
         HeldJobServicer(runtime=runtime, adopter=launcher.store, grace_us=orphan_grace_us),
     )
+    ctx.add_grpc(queries_pb2_grpc.add_RuntimeServiceServicer_to_server, RuntimeServicer(runtime=runtime))

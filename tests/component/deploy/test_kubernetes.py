@@ -216,7 +216,7 @@ def test_leaders_are_never_autoscaled_and_the_others_by_names_of_the_catalogue(e
 
 
 Flow = tuple[str, str, int]
-"""Who connects to whom at which port; ``namespace/KEY=VALUE`` is any pod of such a namespace."""
+"""The two ends of a connection, and its port; ``namespace/KEY=VALUE`` is any pod of such a namespace."""
 
 CLIENTS = "namespace/muster.dev/clients=allowed"
 DNS = "namespace/kubernetes.io/metadata.name=kube-system"

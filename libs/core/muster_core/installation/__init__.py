@@ -1,19 +1,19 @@
-"""The judgement of an installation: what is wrong with its broker, streams and services, and what mends it.
+"""The examination of an installation: what is wrong with its broker, streams and services, and what fixes it.
 
-``examine(facts)`` is pure; the gateway gathers the facts for ``muster doctor``.
+``examine`` is pure; the gateway observes the installation for ``muster doctor``.
 """
 
 from muster_core.installation.examination import examine as examine
-from muster_core.installation.facts import (
-    BrokerFacts as BrokerFacts,
+from muster_core.installation.observed import (
     BrokerServer as BrokerServer,
-    ClockFacts as ClockFacts,
-    ConsumerFacts as ConsumerFacts,
-    Copy as Copy,
-    InstallationFacts as InstallationFacts,
-    InstanceFacts as InstanceFacts,
-    Lease as Lease,
-    RuntimeFacts as RuntimeFacts,
-    StreamFacts as StreamFacts,
+    ClockOffset as ClockOffset,
+    Installation as Installation,
+    LeaseHolder as LeaseHolder,
+    ObservedBroker as ObservedBroker,
+    ObservedConsumer as ObservedConsumer,
+    ObservedInstance as ObservedInstance,
+    ObservedRuntime as ObservedRuntime,
+    ObservedStream as ObservedStream,
+    StreamReplica as StreamReplica,
 )
-from muster_core.installation.findings import Finding as Finding, FindingStatus as FindingStatus
+from muster_core.installation.results import CheckResult as CheckResult, CheckStatus as CheckStatus

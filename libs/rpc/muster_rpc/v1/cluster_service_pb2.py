@@ -23,10 +23,11 @@ _sym_db = _symbol_database.Default()
 
 
 from google.api import field_behavior_pb2 as google_dot_api_dot_field__behavior__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 from muster_rpc.v1 import job_pb2 as muster_dot_v1_dot_job__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmuster/v1/cluster_service.proto\x12\tmuster.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x13muster/v1/job.proto\"K\n\x05Taint\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12&\n\x06\x65\x66\x66\x65\x63t\x18\x03 \x01(\x0e\x32\x16.muster.v1.TaintEffect\"\xb0\x01\n\x0bNodeReplica\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12&\n\x07replica\x18\x03 \x01(\x0b\x32\x15.muster.v1.ReplicaRef\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.muster.v1.ReplicaState\x12&\n\x08requests\x18\x05 \x01(\x0b\x32\x14.muster.v1.Resources\x12\x0c\n\x04gpus\x18\x06 \x03(\x05\"\x96\x03\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12)\n\x0b\x61llocatable\x18\x03 \x01(\x0b\x32\x14.muster.v1.Resources\x12\'\n\tallocated\x18\x04 \x01(\x0b\x32\x14.muster.v1.Resources\x12%\n\x07\x66oreign\x18\x05 \x01(\x0b\x32\x14.muster.v1.Resources\x12+\n\x06labels\x18\x06 \x03(\x0b\x32\x1b.muster.v1.Node.LabelsEntry\x12 \n\x06taints\x18\x07 \x03(\x0b\x32\x10.muster.v1.Taint\x12\r\n\x05ready\x18\x08 \x01(\x08\x12\x15\n\runschedulable\x18\t \x01(\x08\x12\x0f\n\x07\x61\x64\x64ress\x18\n \x01(\t\x12(\n\x08replicas\x18\x0b \x03(\x0b\x32\x16.muster.v1.NodeReplica\x12\x18\n\x10gpu_memory_bytes\x18\x0c \x01(\x03\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x13\n\x11GetClusterRequest\">\n\x12GetClusterResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x17\n\x0ftrace_query_url\x18\x02 \x01(\t\"E\n\x10ListNodesRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"L\n\x11ListNodesResponse\x12\x1e\n\x05nodes\x18\x01 \x03(\x0b\x32\x0f.muster.v1.Node\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x0eGetNodeRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"0\n\x0fGetNodeResponse\x12\x1d\n\x04node\x18\x01 \x01(\x0b\x32\x0f.muster.v1.Node2\xe5\x01\n\x0e\x43lusterService\x12I\n\nGetCluster\x12\x1c.muster.v1.GetClusterRequest\x1a\x1d.muster.v1.GetClusterResponse\x12\x46\n\tListNodes\x12\x1b.muster.v1.ListNodesRequest\x1a\x1c.muster.v1.ListNodesResponse\x12@\n\x07GetNode\x12\x19.muster.v1.GetNodeRequest\x1a\x1a.muster.v1.GetNodeResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1fmuster/v1/cluster_service.proto\x12\tmuster.v1\x1a\x1fgoogle/api/field_behavior.proto\x1a\x1fgoogle/protobuf/timestamp.proto\x1a\x13muster/v1/job.proto\"K\n\x05Taint\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t\x12&\n\x06\x65\x66\x66\x65\x63t\x18\x03 \x01(\x0e\x32\x16.muster.v1.TaintEffect\"\xb0\x01\n\x0bNodeReplica\x12\x0e\n\x06job_id\x18\x01 \x01(\t\x12\x0b\n\x03job\x18\x02 \x01(\t\x12&\n\x07replica\x18\x03 \x01(\x0b\x32\x15.muster.v1.ReplicaRef\x12&\n\x05state\x18\x04 \x01(\x0e\x32\x17.muster.v1.ReplicaState\x12&\n\x08requests\x18\x05 \x01(\x0b\x32\x14.muster.v1.Resources\x12\x0c\n\x04gpus\x18\x06 \x03(\x05\"\x96\x03\n\x04Node\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0c\n\x04pool\x18\x02 \x01(\t\x12)\n\x0b\x61llocatable\x18\x03 \x01(\x0b\x32\x14.muster.v1.Resources\x12\'\n\tallocated\x18\x04 \x01(\x0b\x32\x14.muster.v1.Resources\x12%\n\x07\x66oreign\x18\x05 \x01(\x0b\x32\x14.muster.v1.Resources\x12+\n\x06labels\x18\x06 \x03(\x0b\x32\x1b.muster.v1.Node.LabelsEntry\x12 \n\x06taints\x18\x07 \x03(\x0b\x32\x10.muster.v1.Taint\x12\r\n\x05ready\x18\x08 \x01(\x08\x12\x15\n\runschedulable\x18\t \x01(\x08\x12\x0f\n\x07\x61\x64\x64ress\x18\n \x01(\t\x12(\n\x08replicas\x18\x0b \x03(\x0b\x32\x16.muster.v1.NodeReplica\x12\x18\n\x10gpu_memory_bytes\x18\x0c \x01(\x03\x1a-\n\x0bLabelsEntry\x12\x0b\n\x03key\x18\x01 \x01(\t\x12\r\n\x05value\x18\x02 \x01(\t:\x02\x38\x01\"\x13\n\x11GetClusterRequest\">\n\x12GetClusterResponse\x12\x0f\n\x07version\x18\x01 \x01(\t\x12\x17\n\x0ftrace_query_url\x18\x02 \x01(\t\"E\n\x10ListNodesRequest\x12\x17\n\tpage_size\x18\x01 \x01(\x05\x42\x04\xe2\x41\x01\x01\x12\x18\n\npage_token\x18\x02 \x01(\tB\x04\xe2\x41\x01\x01\"L\n\x11ListNodesResponse\x12\x1e\n\x05nodes\x18\x01 \x03(\x0b\x32\x0f.muster.v1.Node\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"$\n\x0eGetNodeRequest\x12\x12\n\x04name\x18\x01 \x01(\tB\x04\xe2\x41\x01\x02\"0\n\x0fGetNodeResponse\x12\x1d\n\x04node\x18\x01 \x01(\x0b\x32\x0f.muster.v1.Node\"s\n\x0b\x43heckResult\x12\r\n\x05\x63heck\x18\x01 \x01(\t\x12&\n\x06status\x18\x02 \x01(\x0e\x32\x16.muster.v1.CheckStatus\x12\x0f\n\x07subject\x18\x03 \x01(\t\x12\x0f\n\x07message\x18\x04 \x01(\t\x12\x0b\n\x03\x66ix\x18\x05 \x01(\t\"M\n\x16\x44iagnoseClusterRequest\x12\x33\n\tcalled_at\x18\x01 \x01(\x0b\x32\x1a.google.protobuf.TimestampB\x04\xe2\x41\x01\x01\"B\n\x17\x44iagnoseClusterResponse\x12\'\n\x07results\x18\x01 \x03(\x0b\x32\x16.muster.v1.CheckResult*r\n\x0b\x43heckStatus\x12\x1c\n\x18\x43HECK_STATUS_UNSPECIFIED\x10\x00\x12\x13\n\x0f\x43HECK_STATUS_OK\x10\x01\x12\x18\n\x14\x43HECK_STATUS_WARNING\x10\x02\x12\x16\n\x12\x43HECK_STATUS_ERROR\x10\x03\x32\xbf\x02\n\x0e\x43lusterService\x12I\n\nGetCluster\x12\x1c.muster.v1.GetClusterRequest\x1a\x1d.muster.v1.GetClusterResponse\x12\x46\n\tListNodes\x12\x1b.muster.v1.ListNodesRequest\x1a\x1c.muster.v1.ListNodesResponse\x12@\n\x07GetNode\x12\x19.muster.v1.GetNodeRequest\x1a\x1a.muster.v1.GetNodeResponse\x12X\n\x0f\x44iagnoseCluster\x12!.muster.v1.DiagnoseClusterRequest\x1a\".muster.v1.DiagnoseClusterResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -41,26 +42,36 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_LISTNODESREQUEST'].fields_by_name['page_token']._serialized_options = b'\342A\001\001'
   _globals['_GETNODEREQUEST'].fields_by_name['name']._loaded_options = None
   _globals['_GETNODEREQUEST'].fields_by_name['name']._serialized_options = b'\342A\001\002'
-  _globals['_TAINT']._serialized_start=100
-  _globals['_TAINT']._serialized_end=175
-  _globals['_NODEREPLICA']._serialized_start=178
-  _globals['_NODEREPLICA']._serialized_end=354
-  _globals['_NODE']._serialized_start=357
-  _globals['_NODE']._serialized_end=763
-  _globals['_NODE_LABELSENTRY']._serialized_start=718
-  _globals['_NODE_LABELSENTRY']._serialized_end=763
-  _globals['_GETCLUSTERREQUEST']._serialized_start=765
-  _globals['_GETCLUSTERREQUEST']._serialized_end=784
-  _globals['_GETCLUSTERRESPONSE']._serialized_start=786
-  _globals['_GETCLUSTERRESPONSE']._serialized_end=848
-  _globals['_LISTNODESREQUEST']._serialized_start=850
-  _globals['_LISTNODESREQUEST']._serialized_end=919
-  _globals['_LISTNODESRESPONSE']._serialized_start=921
-  _globals['_LISTNODESRESPONSE']._serialized_end=997
-  _globals['_GETNODEREQUEST']._serialized_start=999
-  _globals['_GETNODEREQUEST']._serialized_end=1035
-  _globals['_GETNODERESPONSE']._serialized_start=1037
-  _globals['_GETNODERESPONSE']._serialized_end=1085
-  _globals['_CLUSTERSERVICE']._serialized_start=1088
-  _globals['_CLUSTERSERVICE']._serialized_end=1317
+  _globals['_DIAGNOSECLUSTERREQUEST'].fields_by_name['called_at']._loaded_options = None
+  _globals['_DIAGNOSECLUSTERREQUEST'].fields_by_name['called_at']._serialized_options = b'\342A\001\001'
+  _globals['_CHECKSTATUS']._serialized_start=1384
+  _globals['_CHECKSTATUS']._serialized_end=1498
+  _globals['_TAINT']._serialized_start=133
+  _globals['_TAINT']._serialized_end=208
+  _globals['_NODEREPLICA']._serialized_start=211
+  _globals['_NODEREPLICA']._serialized_end=387
+  _globals['_NODE']._serialized_start=390
+  _globals['_NODE']._serialized_end=796
+  _globals['_NODE_LABELSENTRY']._serialized_start=751
+  _globals['_NODE_LABELSENTRY']._serialized_end=796
+  _globals['_GETCLUSTERREQUEST']._serialized_start=798
+  _globals['_GETCLUSTERREQUEST']._serialized_end=817
+  _globals['_GETCLUSTERRESPONSE']._serialized_start=819
+  _globals['_GETCLUSTERRESPONSE']._serialized_end=881
+  _globals['_LISTNODESREQUEST']._serialized_start=883
+  _globals['_LISTNODESREQUEST']._serialized_end=952
+  _globals['_LISTNODESRESPONSE']._serialized_start=954
+  _globals['_LISTNODESRESPONSE']._serialized_end=1030
+  _globals['_GETNODEREQUEST']._serialized_start=1032
+  _globals['_GETNODEREQUEST']._serialized_end=1068
+  _globals['_GETNODERESPONSE']._serialized_start=1070
+  _globals['_GETNODERESPONSE']._serialized_end=1118
+  _globals['_CHECKRESULT']._serialized_start=1120
+  _globals['_CHECKRESULT']._serialized_end=1235
+  _globals['_DIAGNOSECLUSTERREQUEST']._serialized_start=1237
+  _globals['_DIAGNOSECLUSTERREQUEST']._serialized_end=1314
+  _globals['_DIAGNOSECLUSTERRESPONSE']._serialized_start=1316
+  _globals['_DIAGNOSECLUSTERRESPONSE']._serialized_end=1382
+  _globals['_CLUSTERSERVICE']._serialized_start=1501
+  _globals['_CLUSTERSERVICE']._serialized_end=1820
 # @@protoc_insertion_point(module_scope)

@@ -39,6 +39,8 @@ class ClusterServiceStub:
     """Lists the nodes of the pool by name."""
     GetNode: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetNodeRequest, _cluster_service_pb2.GetNodeResponse]
     """Gets a node by name."""
+    DiagnoseCluster: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.DiagnoseClusterRequest, _cluster_service_pb2.DiagnoseClusterResponse]
+    """Examines the installation: broker, streams, services, leases, clocks and permissions."""
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
@@ -51,6 +53,8 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     """Lists the nodes of the pool by name."""
     GetNode: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetNodeRequest, _cluster_service_pb2.GetNodeResponse]  # type: ignore[assignment]
     """Gets a node by name."""
+    DiagnoseCluster: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.DiagnoseClusterRequest, _cluster_service_pb2.DiagnoseClusterResponse]  # type: ignore[assignment]
+    """Examines the installation: broker, streams, services, leases, clocks and permissions."""
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads nodes and their replicas. Served by the gateway."""
@@ -78,5 +82,13 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.GetNodeResponse, _abc.Awaitable[_cluster_service_pb2.GetNodeResponse]]:
         """Gets a node by name."""
+
+    @_abc_1.abstractmethod
+    def DiagnoseCluster(
+        self,
+        request: _cluster_service_pb2.DiagnoseClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_service_pb2.DiagnoseClusterResponse, _abc.Awaitable[_cluster_service_pb2.DiagnoseClusterResponse]]:
+        """Examines the installation: broker, streams, services, leases, clocks and permissions."""
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 
 import msgspec
+
+from muster_runtimes.kubernetes.api_client import ApiClient
+
+_REVIEWS = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
 
 
 class Permission(msgspec.Struct, frozen=True, kw_only=True):
@@ -43,3 +48,38 @@ PERMISSIONS: tuple[Permission, ...] = (
     *_verbs("persistentvolumeclaims", "get", "patch"),
     *_verbs("configmaps", "get", "list", "watch", "create", "patch", "delete"),
 )
+
+
+class _ReviewStatus(msgspec.Struct, frozen=True):
+    allowed: bool = False
+
+
+class _Review(msgspec.Struct, frozen=True):
+    status: _ReviewStatus
+
+
+async def missing_permissions(api: ApiClient, *, namespace: str) -> list[Permission]:
+    """Return the permissions that this client does not have; raises ``KubernetesApiError``.
+
+    Args:
+        api: The client, whose user every cluster lets ask for its own permissions.
+        namespace: The only namespace of jobs; empty for all.
+    """
+    allowed = await asyncio.gather(*(_is_allowed(api, each, namespace) for each in PERMISSIONS))
+    return [each for each, granted in zip(PERMISSIONS, allowed, strict=True) if not granted]
+
+
+async def _is_allowed(api: ApiClient, permission: Permission, namespace: str) -> bool:
+    attributes = {
+        "namespace": "" if permission.of_cluster else namespace,
+        "verb": permission.verb,
+        "group": permission.group,
+        "resource": permission.resource,
+        "subresource": permission.subresource,
+    }
+    review = {
+        "apiVersion": "authorization.k8s.io/v1",
+        "kind": "SelfSubjectAccessReview",
+        "spec": {"resourceAttributes": attributes},
+    }
+    return (await api.create(_REVIEWS, review, _Review)).status.allowed

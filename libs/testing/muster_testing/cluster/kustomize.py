@@ -20,7 +20,7 @@ OPTIONAL = ("prometheus", "keda")
 _TIMEOUT_S = 60
 
 
-class ObjectMeta(msgspec.Struct, frozen=True):
+class ManifestMeta(msgspec.Struct, frozen=True):
     """Metadata of an object; those of a pod template have no name."""
 
     name: str = ""
@@ -59,7 +59,7 @@ class Variable(msgspec.Struct, frozen=True, rename="camel"):
     value_from: dict[str, Any] | None = None
 
 
-class Container(msgspec.Struct, frozen=True, rename="camel"):
+class ContainerManifest(msgspec.Struct, frozen=True, rename="camel"):
     """A container of a pod."""
 
     name: str
@@ -74,10 +74,10 @@ class Container(msgspec.Struct, frozen=True, rename="camel"):
     volume_mounts: list[dict[str, Any]] = []
 
 
-class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
+class PodSpecManifest(msgspec.Struct, frozen=True, rename="camel"):
     """The specification of a pod."""
 
-    containers: list[Container]
+    containers: list[ContainerManifest]
     service_account_name: str = ""
     automount_service_account_token: bool = True
     enable_service_links: bool = True
@@ -86,23 +86,23 @@ class PodSpec(msgspec.Struct, frozen=True, rename="camel"):
     volumes: list[dict[str, Any]] = []
 
 
-class PodTemplate(msgspec.Struct, frozen=True):
+class PodTemplateManifest(msgspec.Struct, frozen=True):
     """The pods of a workload."""
 
-    metadata: ObjectMeta
-    spec: PodSpec
+    metadata: ManifestMeta
+    spec: PodSpecManifest
 
 
-class Workload(msgspec.Struct, frozen=True):
+class WorkloadManifest(msgspec.Struct, frozen=True):
     """A Deployment, a StatefulSet or a Job."""
 
     kind: str
-    metadata: ObjectMeta
+    metadata: ManifestMeta
     replicas: int | None
-    template: PodTemplate
+    template: PodTemplateManifest
 
     @property
-    def container(self) -> Container:
+    def container(self) -> ContainerManifest:
         """The only container of its pods."""
         [container] = self.template.spec.containers
         return container
@@ -117,20 +117,20 @@ class Manifests(msgspec.Struct, frozen=True):
         """Return the objects of a kind, by name."""
         return {one["metadata"]["name"]: one for one in self.objects if one["kind"] == kind}
 
-    def workloads(self) -> dict[str, Workload]:
+    def workloads(self) -> dict[str, WorkloadManifest]:
         """Return what runs pods, by name."""
         return {
-            one["metadata"]["name"]: Workload(
+            one["metadata"]["name"]: WorkloadManifest(
                 kind=one["kind"],
-                metadata=msgspec.convert(one["metadata"], ObjectMeta),
+                metadata=msgspec.convert(one["metadata"], ManifestMeta),
                 replicas=one["spec"].get("replicas"),
-                template=msgspec.convert(one["spec"]["template"], PodTemplate),
+                template=msgspec.convert(one["spec"]["template"], PodTemplateManifest),
             )
             for one in self.objects
             if one["kind"] in {"Deployment", "StatefulSet", "Job"}
         }
 
-    def environment(self, workload: Workload) -> dict[str, str]:
+    def environment(self, workload: WorkloadManifest) -> dict[str, str]:
         """Return the variables of a workload: those of its config maps, and its own. A field of the pod is its path."""
         config_maps = self.of_kind("ConfigMap")
         found: dict[str, str] = {}

@@ -1,4 +1,4 @@
-"""Every fault of an installation has a finding with a mend, and a healthy installation has none."""
+"""Every fault of an installation has an error or a warning with a fix, and a healthy installation has none."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ import pytest
 from msgspec.structs import replace
 
 from muster_core.installation import (
-    BrokerFacts,
     BrokerServer,
-    ClockFacts,
-    ConsumerFacts,
-    Copy,
-    Finding,
-    FindingStatus,
-    InstallationFacts,
-    InstanceFacts,
-    Lease,
-    RuntimeFacts,
-    StreamFacts,
+    CheckResult,
+    CheckStatus,
+    ClockOffset,
+    Installation,
+    LeaseHolder,
+    ObservedBroker,
+    ObservedConsumer,
+    ObservedInstance,
+    ObservedRuntime,
+    ObservedStream,
+    StreamReplica,
     examine,
 )
 
@@ -34,13 +34,13 @@ JOBS = {
 CONSUMER = {"ack_wait": 3_000_000_000, "filter_subjects": ["a.*"], "max_deliver": 8}
 
 
-def stream(**changes: object) -> StreamFacts:
-    return StreamFacts(name="JOBS", expected=JOBS, actual={**JOBS, **changes}, stored_bytes=1 << 20)
+def stream(**changes: object) -> ObservedStream:
+    return ObservedStream(name="JOBS", expected=JOBS, actual={**JOBS, **changes}, stored_bytes=1 << 20)
 
 
-def consumer(**changes: object) -> ConsumerFacts:
+def consumer(**changes: object) -> ObservedConsumer:
     actual = {**CONSUMER, **changes}
-    return ConsumerFacts(
+    return ObservedConsumer(
         stream="JOBS", name="validator", service="spec-validator", expected=CONSUMER, actual=actual
     )
 
@@ -50,56 +50,56 @@ def server(name: str, **changes: object) -> BrokerServer:
     return replace(plain, **changes)
 
 
-def instance(service: str, **changes: object) -> InstanceFacts:
-    return replace(InstanceFacts(service=service, name=f"{service}-1", version="1.0"), **changes)
+def instance(service: str, **changes: object) -> ObservedInstance:
+    return replace(ObservedInstance(service=service, name=f"{service}-1", version="1.0"), **changes)
 
 
-HEALTHY = InstallationFacts(
+HEALTHY = Installation(
     version="1.0",
     services=SERVICES,
     led=("scheduler",),
     partitioned=("status-tracker",),
     partitions=4,
-    broker=BrokerFacts(
+    broker=ObservedBroker(
         version="2.15.1", max_payload=8 << 20, needed_payload=8 << 20, servers=(server("nats-0"),)
     ),
     streams=(
         stream(),
-        StreamFacts(name="KV_jobs", expected={"max_bytes": -1}, actual={"max_bytes": -1}, stored_bytes=1),
+        ObservedStream(name="KV_jobs", expected={"max_bytes": -1}, actual={"max_bytes": -1}, stored_bytes=1),
     ),
     consumers=(consumer(),),
     instances=tuple(instance(service) for service in SERVICES),
-    clocks=(ClockFacts(of="scheduler-1", ahead_s=0.2, uncertainty_s=0.01),),
+    clocks=(ClockOffset(of="scheduler-1", ahead_s=0.2, uncertainty_s=0.01),),
     leases=(
-        Lease(key="scheduler.local", instance="scheduler-1"),
-        Lease(key="status-tracker.status-tracker-1", instance="status-tracker-1"),
+        LeaseHolder(key="scheduler.local", instance="scheduler-1"),
+        LeaseHolder(key="status-tracker.status-tracker-1", instance="status-tracker-1"),
     ),
     pools=("local",),
-    runtime=RuntimeFacts(name="kubernetes"),
+    runtime=ObservedRuntime(name="kubernetes"),
 )
 
 
-def broker(**changes: object) -> InstallationFacts:
+def broker(**changes: object) -> Installation:
     return replace(HEALTHY, broker=replace(HEALTHY.broker, **changes), streams=(stream(num_replicas=3),))
 
 
-def streams(*found: StreamFacts) -> InstallationFacts:
+def streams(*found: ObservedStream) -> Installation:
     return replace(HEALTHY, streams=found)
 
 
-def cluster(size: int, **changes: object) -> InstallationFacts:
+def cluster(size: int, **changes: object) -> Installation:
     servers = tuple(server(f"nats-{n}") for n in range(size))
     return replace(HEALTHY, broker=replace(HEALTHY.broker, servers=servers), **changes)
 
 
-def instances(*found: InstanceFacts) -> InstallationFacts:
+def instances(*found: ObservedInstance) -> Installation:
     return replace(HEALTHY, instances=found)
 
 
-ERROR, WARNING = FindingStatus.ERROR, FindingStatus.WARNING
+ERROR, WARNING = CheckStatus.ERROR, CheckStatus.WARNING
 OTHERS = (instance("gateway"), instance("status-tracker"))
 
-FAULTS: dict[str, tuple[InstallationFacts, str, FindingStatus, str, str]] = {
+FAULTS: dict[str, tuple[Installation, str, CheckStatus, str, str]] = {
     "the broker is unreachable": (
         broker(problem="connection refused"),
         "broker",
@@ -151,14 +151,14 @@ FAULTS: dict[str, tuple[InstallationFacts, str, FindingStatus, str, str]] = {
         "run three or five servers",
     ),
     "a stream is missing": (
-        streams(StreamFacts(name="JOBS", expected=JOBS, actual=None)),
+        streams(ObservedStream(name="JOBS", expected=JOBS, actual=None)),
         "streams",
         ERROR,
         "stream JOBS does not exist",
         "run the provisioning step",
     ),
     "a bucket is missing": (
-        streams(StreamFacts(name="KV_leases", expected={}, actual=None)),
+        streams(ObservedStream(name="KV_leases", expected={}, actual=None)),
         "streams",
         ERROR,
         "bucket leases does not exist",
@@ -193,14 +193,14 @@ FAULTS: dict[str, tuple[InstallationFacts, str, FindingStatus, str, str]] = {
         "start the broker's servers",
     ),
     "a copy is offline": (
-        streams(replace(stream(), copies=(Copy(server="nats-1", is_offline=True),))),
+        streams(replace(stream(), copies=(StreamReplica(server="nats-1", is_offline=True),))),
         "streams",
         WARNING,
         "the copy of stream JOBS on nats-1 is offline",
         "start nats-1",
     ),
     "a copy is behind": (
-        streams(replace(stream(), copies=(Copy(server="nats-1", is_current=False),))),
+        streams(replace(stream(), copies=(StreamReplica(server="nats-1", is_current=False),))),
         "streams",
         WARNING,
         "is behind",
@@ -284,14 +284,14 @@ FAULTS: dict[str, tuple[InstallationFacts, str, FindingStatus, str, str]] = {
         "finish the upgrade",
     ),
     "a clock is ahead": (
-        replace(HEALTHY, clocks=(ClockFacts(of="the client", ahead_s=90.0, uncertainty_s=0.1),)),
+        replace(HEALTHY, clocks=(ClockOffset(of="the client", ahead_s=90.0, uncertainty_s=0.1),)),
         "clocks",
         WARNING,
         "the clock of the client is 90.0 s ahead of the broker's",
         "synchronise the clock",
     ),
     "a clock is behind": (
-        replace(HEALTHY, clocks=(ClockFacts(of="scheduler-1", ahead_s=-2.0, uncertainty_s=0.1),)),
+        replace(HEALTHY, clocks=(ClockOffset(of="scheduler-1", ahead_s=-2.0, uncertainty_s=0.1),)),
         "clocks",
         WARNING,
         "2.0 s behind the broker's",
@@ -328,7 +328,7 @@ FAULTS: dict[str, tuple[InstallationFacts, str, FindingStatus, str, str]] = {
     "a permission is missing": (
         replace(
             HEALTHY,
-            runtime=RuntimeFacts(name="kubernetes", missing_permissions=("create pods", "watch nodes")),
+            runtime=ObservedRuntime(name="kubernetes", missing_permissions=("create pods", "watch nodes")),
         ),
         "runtime",
         ERROR,
@@ -336,7 +336,9 @@ FAULTS: dict[str, tuple[InstallationFacts, str, FindingStatus, str, str]] = {
         "pod-launcher-rbac.yaml",
     ),
     "the API server is unavailable": (
-        replace(HEALTHY, runtime=RuntimeFacts(name="kubernetes", problem="the API server does not respond")),
+        replace(
+            HEALTHY, runtime=ObservedRuntime(name="kubernetes", problem="the API server does not respond")
+        ),
         "runtime",
         ERROR,
         "the API server does not respond",
@@ -352,34 +354,35 @@ FAULTS: dict[str, tuple[InstallationFacts, str, FindingStatus, str, str]] = {
 }
 
 
-def faulty(findings: list[Finding]) -> list[Finding]:
-    return [finding for finding in findings if finding.status is not FindingStatus.OK]
+def faulty(results: list[CheckResult]) -> list[CheckResult]:
+    return [result for result in results if result.status is not CheckStatus.OK]
 
 
 def test_a_healthy_installation_has_no_finding() -> None:
-    findings = examine(HEALTHY)
-    assert faulty(findings) == []
-    assert all(finding.message and not finding.mend for finding in findings)
-    assert len(findings) == len({finding.check for finding in findings}) == 11
+    results = examine(HEALTHY)
+    assert faulty(results) == []
+    assert all(result.message and not result.fix for result in results)
+    assert len(results) == len({result.check for result in results}) == 11
 
 
 @pytest.mark.parametrize("name", FAULTS)
-def test_a_fault_is_found_with_its_mend(name: str) -> None:
-    facts, check, status, message, mend = FAULTS[name]
-    found = faulty(examine(facts))
+def test_a_fault_is_found_with_its_fix(name: str) -> None:
+    installation, check, status, message, fix = FAULTS[name]
+    found = faulty(examine(installation))
     matching = [each for each in found if message in each.message]
     assert matching, found
     assert (matching[0].check, matching[0].status) == (check, status)
-    assert mend in matching[0].mend
+    assert fix in matching[0].fix
     assert {each.check for each in found} == {check}
 
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_every_other_check_says_that_it_found_nothing(name: str) -> None:
-    facts, check, *_ = FAULTS[name]
-    if facts.broker.problem:
+    installation, check, *_ = FAULTS[name]
+    if installation.broker.problem or not installation.broker.has_jetstream:
+        assert len(examine(installation)) == 1
         return
-    passed = {each.check for each in examine(facts) if each.status is FindingStatus.OK}
+    passed = {each.check for each in examine(installation) if each.status is CheckStatus.OK}
     assert passed == {each.check for each in examine(HEALTHY)} - {check}
 
 
@@ -390,8 +393,8 @@ def test_every_other_check_says_that_it_found_nothing(name: str) -> None:
         lambda: cluster(3, streams=(stream(num_replicas=3),)),
         lambda: broker(servers=None),
         lambda: replace(HEALTHY, consumers=(consumer(deliver_policy="by_start_sequence", opt_start_seq=7),)),
-        lambda: replace(HEALTHY, clocks=(ClockFacts(of="a", ahead_s=2.5, uncertainty_s=2.0),)),
-        lambda: replace(HEALTHY, runtime=RuntimeFacts(name="process")),
+        lambda: replace(HEALTHY, clocks=(ClockOffset(of="a", ahead_s=2.5, uncertainty_s=2.0),)),
+        lambda: replace(HEALTHY, runtime=ObservedRuntime(name="process")),
     ],
     ids=[
         "a larger stream",
@@ -402,5 +405,5 @@ def test_every_other_check_says_that_it_found_nothing(name: str) -> None:
         "processes",
     ],
 )
-def test_what_is_no_fault_is_no_finding(change: Callable[[], InstallationFacts]) -> None:
+def test_what_is_no_fault_is_no_finding(change: Callable[[], Installation]) -> None:
     assert faulty(examine(change())) == []

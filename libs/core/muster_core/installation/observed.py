@@ -1,4 +1,4 @@
-"""The facts about an installation that an examination judges. Sizes are in bytes, times in seconds."""
+"""What is observed of an installation, for its examination. Sizes are in bytes, times in seconds."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class BrokerServer(msgspec.Struct, frozen=True, kw_only=True):
     store_bytes: int = 0
 
 
-class BrokerFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedBroker(msgspec.Struct, frozen=True, kw_only=True):
     """The broker.
 
     Attributes:
@@ -52,7 +52,7 @@ class BrokerFacts(msgspec.Struct, frozen=True, kw_only=True):
     servers: tuple[BrokerServer, ...] | None = None
 
 
-class Copy(msgspec.Struct, frozen=True, kw_only=True):
+class StreamReplica(msgspec.Struct, frozen=True, kw_only=True):
     """A copy of a stream or consumer on another server than its leader's."""
 
     server: str
@@ -60,7 +60,7 @@ class Copy(msgspec.Struct, frozen=True, kw_only=True):
     is_offline: bool = False
 
 
-class StreamFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedStream(msgspec.Struct, frozen=True, kw_only=True):
     """A stream, or the stream of a bucket.
 
     Attributes:
@@ -77,10 +77,10 @@ class StreamFacts(msgspec.Struct, frozen=True, kw_only=True):
     actual: Config | None
     stored_bytes: int = 0
     has_leader: bool = True
-    copies: tuple[Copy, ...] = ()
+    copies: tuple[StreamReplica, ...] = ()
 
 
-class ConsumerFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedConsumer(msgspec.Struct, frozen=True, kw_only=True):
     """A durable consumer; ``pending`` counts the messages that wait for it."""
 
     stream: str
@@ -91,7 +91,7 @@ class ConsumerFacts(msgspec.Struct, frozen=True, kw_only=True):
     pending: int = 0
 
 
-class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedInstance(msgspec.Struct, frozen=True, kw_only=True):
     """An instance that answered; ``waiting_for`` has the conditions of its readiness that do not hold."""
 
     service: str
@@ -100,7 +100,7 @@ class InstanceFacts(msgspec.Struct, frozen=True, kw_only=True):
     waiting_for: tuple[str, ...] = ()
 
 
-class ClockFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ClockOffset(msgspec.Struct, frozen=True, kw_only=True):
     """By how much the clock of an instance, or of the client, is ahead of the broker's, at most ``uncertainty_s`` wrong."""
 
     of: str
@@ -108,7 +108,7 @@ class ClockFacts(msgspec.Struct, frozen=True, kw_only=True):
     uncertainty_s: float
 
 
-class Lease(msgspec.Struct, frozen=True, kw_only=True):
+class LeaseHolder(msgspec.Struct, frozen=True, kw_only=True):
     """A lease: of a leader, whose ``key`` is ``SERVICE.POOL``, or of a member of a group, ``SERVICE.MEMBER``."""
 
     key: str
@@ -125,7 +125,7 @@ class Lease(msgspec.Struct, frozen=True, kw_only=True):
         return self.key.partition(".")[2]
 
 
-class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
+class ObservedRuntime(msgspec.Struct, frozen=True, kw_only=True):
     """The runtime of pod-launcher; ``problem`` says why it was not checked, ``missing_permissions`` are as in ``get pods``."""
 
     name: str
@@ -133,7 +133,7 @@ class RuntimeFacts(msgspec.Struct, frozen=True, kw_only=True):
     missing_permissions: tuple[str, ...] = ()
 
 
-class InstallationFacts(msgspec.Struct, frozen=True, kw_only=True):
+class Installation(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that an examination judges.
 
     Attributes:
@@ -152,13 +152,13 @@ class InstallationFacts(msgspec.Struct, frozen=True, kw_only=True):
     led: tuple[str, ...]
     partitioned: tuple[str, ...]
     partitions: int
-    broker: BrokerFacts
-    streams: tuple[StreamFacts, ...] = ()
-    consumers: tuple[ConsumerFacts, ...] = ()
-    instances: tuple[InstanceFacts, ...] = ()
-    clocks: tuple[ClockFacts, ...] = ()
-    leases: tuple[Lease, ...] = ()
+    broker: ObservedBroker
+    streams: tuple[ObservedStream, ...] = ()
+    consumers: tuple[ObservedConsumer, ...] = ()
+    instances: tuple[ObservedInstance, ...] = ()
+    clocks: tuple[ClockOffset, ...] = ()
+    leases: tuple[LeaseHolder, ...] = ()
     pools: tuple[str, ...] = ()
     dead_letters: Mapping[str, int] = {}
-    runtime: RuntimeFacts | None = None
+    runtime: ObservedRuntime | None = None
     unread: Mapping[str, str] = {}
