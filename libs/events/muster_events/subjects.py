@@ -98,7 +98,7 @@ def leader_subject(pool: str) -> str:
 
 
 def pool_in(subject: str) -> str:
-    """Return the pool in the subject of an epoch or of a node."""
+    """Return the pool in the subject of a node or of the totals of a pool."""
     return subject.removeprefix(f"{PREFIX}.").split(".")[1]
 
 

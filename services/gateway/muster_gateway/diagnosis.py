@@ -50,7 +50,7 @@ from muster_events.catalogue import (
     STREAMS,
     consumers_of,
 )
-from muster_events.subjects import LEADERS, NODE_EVENTS, PARTITIONS, pool_in
+from muster_events.subjects import CAPACITY_EVENTS, NODE_EVENTS, PARTITIONS, pool_in
 from muster_rpc.internal.v1 import queries_pb2, queries_pb2_grpc
 
 _WAIT_S = 1.5
@@ -240,11 +240,11 @@ class Diagnosis:
         return tuple(LeaseHolder(key=key, instance=instance) for key, instance in sorted(held.items()))
 
     async def _pools(self) -> tuple[str, ...]:
-        leaders, nodes = await asyncio.gather(
-            stored_subjects(self._bus, JOBS_STREAM, LEADERS),
+        nodes, totals = await asyncio.gather(
             stored_subjects(self._bus, NODES_STREAM, NODE_EVENTS),
+            stored_subjects(self._bus, NODES_STREAM, CAPACITY_EVENTS),
         )
-        return tuple(sorted({pool_in(subject) for subject in leaders | nodes}))
+        return tuple(sorted({pool_in(subject) for subject in nodes | totals}))
 
     async def _instances(self, leases: Sequence[LeaseHolder]) -> list[StatusAnswer]:
         holders = {each.instance for each in leases}

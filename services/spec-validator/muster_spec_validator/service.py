@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from muster_bus import (
     Bus,
@@ -30,7 +31,7 @@ from muster_events.catalogue import (
 from muster_events.codec import job_message
 from muster_events.subjects import UNSTORED, job_id_in, job_in, job_subject, part_job_id
 from muster_events.view import stamp
-from muster_formats import kubernetes_limits, version_limits
+from muster_formats import kubernetes_limits
 from muster_formats.registry import all_formats
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
@@ -40,7 +41,7 @@ from muster_service.tracing import Telemetry
 from muster_spec_validator.defaults import DefaultsBucket
 from muster_spec_validator.queries import SpecServicer
 from muster_spec_validator.settings import SpecValidatorSettings
-from muster_spec_validator.validation import PartExists, SubmissionHandler
+from muster_spec_validator.validation import PartExists, Rules, SubmissionHandler
 
 _NS_PER_US = 1000
 
@@ -141,8 +142,11 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     version = ctx.metrics.gauge("muster_defaults_version", "current version of the platform defaults")
     version.set_function(lambda: defaults.newest_version)
     publisher = BusPublisher(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics)
-    limits = kubernetes_limits if settings.runtime == "kubernetes" else version_limits
-    handler = SubmissionHandler(publisher=publisher, defaults=defaults, limits=limits)
+    rules = Rules()
+    if settings.runtime == "kubernetes":
+        limits = partial(kubernetes_limits, gpu_shares=settings.gpu_shares)
+        rules = Rules(limits=limits, gpu_shares=settings.gpu_shares)
+    handler = SubmissionHandler(publisher=publisher, defaults=defaults, rules=rules)
 
     async def handle(incoming: Incoming) -> None:
         await handler.handle(stamp(incoming))
@@ -159,5 +163,5 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.add_part("defaults", defaults.run)
     ctx.add_part("submissions", validate)
     ctx.add_grpc(
-        queries_pb2_grpc.add_SpecServiceServicer_to_server, SpecServicer(defaults=defaults, limits=limits)
+        queries_pb2_grpc.add_SpecServiceServicer_to_server, SpecServicer(defaults=defaults, rules=rules)
     )

@@ -63,7 +63,7 @@ async def custom_resources(cluster: Cluster) -> AsyncGenerator[None, None]:
             served = [
                 each
                 for each in found
-                for condition in each.status.get("conditions", [])
+                for condition in each.status.get("conditions") or []
                 if (condition["type"], condition["status"]) == ("Established", "True")
             ]
             return len(served) >= 2
@@ -124,11 +124,14 @@ async def test_an_applied_overlay_has_all_its_pods_in_a_namespace_that_enforces_
     )
     try:
         applied = kubectl("apply", "-k", str(folder))
-        assert "Warning" not in applied.stderr
+        # The namespace existed before.
+        assert [
+            line for line in applied.stderr.splitlines() if f"namespaces/{namespace} is missing" not in line
+        ] == []
         async with cluster.connect() as api:
             labels = (await api.get(f"/api/v1/namespaces/{namespace}", Created)).metadata["labels"]
             assert labels["pod-security.kubernetes.io/enforce"] == "restricted"
-            with pytest.raises(RestError, match='violates PodSecurity "restricted'):
+            with pytest.raises(RestError, match="violates PodSecurity"):
                 await api.create(f"/api/v1/namespaces/{namespace}/pods", _privileged_pod())
 
             async def pods() -> bool:
@@ -138,7 +141,12 @@ async def test_an_applied_overlay_has_all_its_pods_in_a_namespace_that_enforces_
             await answered(pods, timeout_s=60)
         # It can be repeated.
         again = kubectl("apply", "-k", str(folder))
-        assert {line.rpartition(" ")[2] for line in again.stdout.splitlines()} == {"unchanged"}
+        # kubectl always replaces the claims of a StatefulSet and the selector of a budget, and calls that a change.
+        changed = [line for line in again.stdout.splitlines() if not line.endswith("unchanged")]
+        assert {line.partition("/")[0] for line in changed} == {
+            "statefulset.apps",
+            "poddisruptionbudget.policy",
+        }
     finally:
         kubectl("delete", "-k", str(folder), "--wait=false", "--ignore-not-found", check=False)
 

@@ -24,7 +24,9 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Manifests:
     """The manifests of an overlay that adds the optional components to those of production."""
     need_tools("kubectl")
     return render(
-        overlay_of(tmp_path_factory.mktemp("everything"), "overlays/production", components=OPTIONAL)
+        overlay_of(
+            tmp_path_factory.mktemp("everything"), "overlays/production-gpu-sharing", components=OPTIONAL
+        )
     )
 
 

@@ -133,6 +133,19 @@ def test_the_kubernetes_runtime_is_set_where_it_matters(overlay: Manifests) -> N
     assert len(pools) == 1
 
 
+def test_gpus_are_shared_in_one_overlay_only(overlay: Manifests, everything: Manifests) -> None:
+    shares = [
+        load_settings(
+            SpecValidatorSettings,
+            manifests.environment(manifests.workloads()["spec-validator"]),
+            service="spec-validator",
+        ).gpu_shares
+        for manifests in (overlay, everything)
+    ]
+    assert shares[1] == 4
+    assert shares[0] in {1, 4}
+
+
 def test_only_pod_launcher_has_a_token_and_permissions(everything: Manifests) -> None:
     with_token = {
         name

@@ -80,7 +80,7 @@ class System:
         for service in (POD_LAUNCHER, STATUS_TRACKER):
             await self.hold(f"{service}.{service}-1", service)
         for stream, subject in (
-            (JOBS_STREAM, leader_subject("local")),
+            (JOBS_STREAM, leader_subject("local-scaler")),
             (NODES_STREAM, node_subject("local", "n1")),
         ):
             await self.bus.publish(Outgoing(subject=subject, data=b"{}", msg_id=stream))
