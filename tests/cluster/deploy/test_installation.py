@@ -25,9 +25,13 @@ DEFINITIONS = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions"
 OVERLAYS = sorted(each.parent.name for each in KUBERNETES.glob("overlays/*/kustomization.yaml"))
 
 
+class Conditions(msgspec.Struct, frozen=True):
+    conditions: list[dict[str, str]] | None = None
+
+
 class Created(msgspec.Struct, frozen=True):
     metadata: dict[str, Any]
-    status: dict[str, Any] = {}
+    status: Conditions = Conditions()
 
 
 @pytest.fixture
@@ -63,7 +67,7 @@ async def custom_resources(cluster: Cluster) -> AsyncGenerator[None, None]:
             served = [
                 each
                 for each in found
-                for condition in each.status.get("conditions") or []
+                for condition in each.status.conditions or []
                 if (condition["type"], condition["status"]) == ("Established", "True")
             ]
             return len(served) >= 2
