@@ -5,11 +5,14 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
+import urllib.request
 
 import pytest
 from documents import job
 from harness import Connect, Launcher, start, submit, wait_for_phase
 
+from muster import AsyncClient
+from muster_local import LocalSystem
 from muster_rpc.v1 import job_pb2
 
 LEASE_S = 3
@@ -54,3 +57,67 @@ async def test_an_instance_that_was_paused_neither_answers_nor_acts_on_the_past(
         for job_id in (*ended, *running):
             seen = await muster.get(job_id)
             assert (seen.status.attempt, seen.status.failures) == (1, 0)
+
+
+async def test_the_only_status_tracker_answers_nothing_that_is_older_than_its_pause(
+    launch: Launcher, connect: Connect
+) -> None:
+    """The questions are there when it goes on, before it has read what was stored meanwhile; its lease is still its own."""
+    # A client waits for what it has written itself: another one asks.
+    async with launch() as system, connect(system) as muster, connect(system) as other:
+        tracker = system.services["status-tracker"]
+        for round_number in range(5):
+            os.kill(tracker, signal.SIGSTOP)
+            try:
+                text = job(f"stored-in-pause-{round_number}", "true")
+                (stored,) = await muster.submit(text, validation_wait_s=0)
+                await asyncio.sleep(1.5)
+                asked = [asyncio.create_task(listed_ids(other)) for _ in range(5)]
+                await asyncio.sleep(0.2)
+            finally:
+                os.kill(tracker, signal.SIGCONT)
+            for answer in await asyncio.gather(*asked):
+                assert stored.job_id in answer
+
+
+async def listed_ids(muster: AsyncClient) -> set[str]:
+    """Return the ids of all jobs."""
+    return {one.job_id async for one in muster.list()}
+
+
+async def test_status_trackers_that_say_that_they_are_ready_after_a_pause_know_what_was_stored_meanwhile(
+    launch: Launcher, connect: Connect
+) -> None:
+    """The pause is shorter than the lease: the other one answers from its mirror of what the paused one stores."""
+    async with (
+        launch(instances={"status-tracker": 2}) as system,
+        connect(system) as muster,
+        connect(system) as other,
+    ):
+        paused = system.services["status-tracker"]
+        for round_number in range(5):
+            os.kill(paused, signal.SIGSTOP)
+            try:
+                stored = [
+                    await muster.submit(job(f"in-pause-{round_number}-{n}", "true"), validation_wait_s=0)
+                    for n in range(4)
+                ]
+                await asyncio.sleep(1.5)
+            finally:
+                os.kill(paused, signal.SIGCONT)
+            while not await asyncio.to_thread(say_that_they_are_ready, system, "status-tracker"):
+                await asyncio.sleep(0.01)
+            for _ in range(5):
+                assert {one.job_id for (one,) in stored} <= await listed_ids(other)
+
+
+def say_that_they_are_ready(system: LocalSystem, service: str) -> bool:
+    """Return whether each instance of a service answers that it is ready."""
+    for name, address in system.metrics.items():
+        if name.removeprefix(service).lstrip("-0123456789"):
+            continue
+        try:
+            urllib.request.urlopen(f"http://{address}/readyz", timeout=5).close()
+        except OSError:
+            return False
+    return True

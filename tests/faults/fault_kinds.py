@@ -21,7 +21,7 @@ import grpc.aio
 import msgspec
 from invariants import Figure, Invariant
 from ledger import Run
-from observed_system import Equipment, ObservedSystem, descriptors_of
+from observed_system import Equipment, ObservedSystem, descriptors_of, running_beside
 from reader import Reads
 from wire import Wire, WireEffect, WireFault
 from workload import Shape, Workload, persistently
@@ -239,7 +239,8 @@ class GrpcWire(FaultKind, frozen=True, kw_only=True):
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
         """See the base."""
         wire = system.wires[await system.active(self.target)]
-        await _break(wire, WireFault(effect=self.effect, amount_s=self.amount_s), self.seconds)
+        async with running_beside(workload.keep_asking()):
+            await _break(wire, WireFault(effect=self.effect, amount_s=self.amount_s), self.seconds)
 
 
 async def _break(wire: Wire, fault: WireFault, seconds: float) -> None:
@@ -567,13 +568,15 @@ class Watchers(FaultKind, frozen=True, kw_only=True):
 
 
 class Connections(FaultKind, frozen=True, kw_only=True):
-    """Thousands of connections that say nothing."""
+    """Thousands of connections that say nothing, twice."""
 
     count: int = 5000
     seconds: float = 5.0
 
     async def happen(self, system: ObservedSystem, workload: Workload) -> None:
         """See the base."""
+        await _connect_many(system, self.count, self.seconds)
+        # Both times within the limit: what the allocator keeps of the first is used again.
         await _connect_many(system, self.count, self.seconds)
 
 

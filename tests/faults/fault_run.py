@@ -109,7 +109,7 @@ async def run_fault(fault: Fault, folder: Path) -> FaultResult:
 async def run_fault_on(system: ObservedSystem, fault: Fault) -> FaultResult:
     """Run a fault on a system without jobs that has what the fault needs, and check the invariants."""
     began = time.monotonic()
-    async with CpuDelay.watching() as cpu_delay:
+    async with CpuDelay.watching(lambda: system.pids().values()) as cpu_delay:
         evidence = await _gather_evidence(fault, system, cpu_delay)
     limits = msgspec.structs.replace(fault.limits, partial_s=fault.limits.partial_s + fault.kind.partial_s)
     violations = [one for one in check(evidence, limits) if one.invariant not in fault.kind.excused]

@@ -71,8 +71,7 @@ class StatusSample(msgspec.Struct, frozen=True, kw_only=True):
 
     `revision` is that of the answer, `stored` the sequence of the job's last event that was stored at least
     `MAX_AGE_S` seconds before the query began, and `age_s` the time since the first event that the answer lacks was stored.
-    `lag_s` is how long a process of the services' priority waited for a CPU at that time, `stalled_s` how much of the age some task of the
-    machine did.
+    `waited_s` is how long the broker and the services, one after the other, have waited for a CPU since then.
     """
 
     at: float
@@ -80,8 +79,7 @@ class StatusSample(msgspec.Struct, frozen=True, kw_only=True):
     revision: int
     stored: int
     age_s: float
-    lag_s: float = 0.0
-    stalled_s: float = 0.0
+    waited_s: float = 0.0
 
 
 class ProcessUse(msgspec.Struct, frozen=True):
@@ -150,11 +148,9 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 MAX_AGE_S = 1.0
-_MAX_DELAY_S = 2.0
+_MAX_WAITED_S = 2.0
 """A status that the machine may have delayed for longer than this is not judged."""
 TERMINAL = frozenset({"SUCCEEDED", "FAILED", "CANCELLED", "REJECTED", "TIMED_OUT"})
-_WAITS = 20
-"""How often the programs between a replica and a client may each have to wait for a CPU."""
 _SHOWN = 5
 
 
@@ -266,12 +262,12 @@ _END_OF_TIME = float("inf")
 
 def _stale(samples: Sequence[StatusSample]) -> Iterator[str]:
     for sample in sorted(samples, key=lambda one: -one.age_s):
-        delay_s = _WAITS * sample.lag_s + sample.stalled_s
-        if delay_s <= _MAX_DELAY_S and sample.revision < sample.stored and sample.age_s > MAX_AGE_S + delay_s:
+        is_judged = sample.waited_s <= _MAX_WAITED_S
+        if is_judged and sample.revision < sample.stored and sample.age_s > MAX_AGE_S + sample.waited_s:
             yield (
                 f"{sample.job_id} was answered at revision {sample.revision}, "
                 f"and event {sample.stored} was {sample.age_s:.1f} s old "
-                f"(CPU delay {sample.lag_s:.2f} s, stalled {sample.stalled_s:.1f} s)"
+                f"(waited {sample.waited_s:.1f} s for a CPU)"
             )
 
 

@@ -296,6 +296,9 @@ _LIMITS_WITH_A_QUEUE = Limits(rss_mib=80.0, broker_rss_mib=320.0, recovery_s=300
 """A new job waits behind those that were submitted meanwhile. 10,000 jobs that lived at once leave fragmented memory, which the next
 ones use."""
 
+_LIMITS_WITH_CONNECTIONS = Limits(rss_mib=64.0)
+"""The gateway's allocator keeps 10 KiB for each connection that there was at once, and no more when as many come again."""
+
 _LIMITS_WITH_HISTORY = Limits(broker_rss_mib=320.0)
 """The broker keeps an index of what it stores, and caches it: 5 KiB for each record."""
 
@@ -330,7 +333,7 @@ def _load() -> list[Fault]:
             in_ci=True,
         ),
         Fault(name="200 watchers that do not read", kind=Watchers(), in_ci=True),
-        Fault(name="5,000 connections", kind=Connections()),
+        Fault(name="5,000 connections", kind=Connections(), limits=_LIMITS_WITH_CONNECTIONS),
         Fault(name="10,000 jobs at once", kind=ManyJobs(), limits=_LIMITS_WITH_A_QUEUE),
         Fault(name="50,000 ended jobs", kind=History(), limits=_LIMITS_WITH_HISTORY),
     ]

@@ -320,7 +320,8 @@ class ObservedSystem:
                 for stream, count in now.items()
                 if count > consumers.get(stream, 0)
             ],
-            records=[entry.key for entry in kept],
+            # What a fault wrote under other keys is not Muster's.
+            records=[entry.key for entry in kept if entry.key.startswith(("live.", "ended."))],
         )
 
     def start_anew(self) -> None:

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import signal
 import subprocess
+import sys
+import time
 from pathlib import Path
 
 import msgspec
 import pytest
+from cpu_delay import CpuDelay
 from invariants import (
     AcknowledgedJob,
     Evidence,
@@ -144,20 +148,37 @@ def test_an_answer_that_lacks_an_old_event_is_stale() -> None:
     assert found_in(samples=(*SOUND.samples, stale)) == [Invariant.FRESH]
 
 
-def test_an_answer_that_is_late_because_the_machine_let_nothing_run_is_not_stale() -> None:
-    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=3.0, lag_s=0.1)
+def test_an_answer_may_be_late_by_the_time_in_which_the_services_had_no_cpu() -> None:
+    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=3.0, waited_s=2.0)
     assert found_in(samples=(late,)) == []
-
-
-def test_a_status_may_be_late_only_by_the_time_in_which_no_task_waited_for_a_cpu() -> None:
-    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=3.0, stalled_s=2.0)
-    assert found_in(samples=(late,)) == []
-    assert found_in(samples=(msgspec.structs.replace(late, stalled_s=1.9),)) == [Invariant.FRESH]
+    assert found_in(samples=(msgspec.structs.replace(late, waited_s=1.9),)) == [Invariant.FRESH]
 
 
 def test_a_status_that_the_machine_may_have_delayed_for_long_is_not_judged() -> None:
-    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=60.0, stalled_s=2.1)
+    late = StatusSample(at=5.0, job_id=GANG.job_id, revision=6, stored=7, age_s=60.0, waited_s=2.1)
     assert found_in(samples=(late,)) == []
+
+
+async def test_the_time_in_which_a_process_has_no_cpu_is_seen_and_that_in_which_it_is_stopped_is_not() -> (
+    None
+):
+    cpus = os.cpu_count() or 1
+    spin = [sys.executable, "-S", "-c", "while True: pass"]
+    busy = [await asyncio.create_subprocess_exec(*spin) for _ in range(3 * cpus)]
+    try:
+        async with CpuDelay.watching(lambda: [busy[0].pid]) as cpu_delay:
+            began = time.monotonic()
+            await asyncio.sleep(1.5)
+            busy[0].send_signal(signal.SIGSTOP)
+            await asyncio.sleep(0.5)
+            stopped = time.monotonic()
+            await asyncio.sleep(1)
+            assert cpu_delay.waited_s(began, stopped) > 0.1
+            assert cpu_delay.waited_s(stopped, time.monotonic()) == 0
+    finally:
+        for process in busy:
+            process.kill()
+            await process.wait()
 
 
 def test_a_job_that_an_answer_lacks_is_stale() -> None:

@@ -6,7 +6,7 @@ import asyncio
 import itertools
 import json
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterable, Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
@@ -114,6 +114,27 @@ class Workload:
                 job_id = await self.submit(LONG[0])
                 await asyncio.sleep(1)
                 await self._cancel(job_id)
+
+    async def keep_asking(self) -> None:
+        """Ask, until cancelled, what the gateway has to ask each of the other services for."""
+        muster, [job] = self._system.muster, self.acknowledged[:1]
+        text = document("asked", SHORT[0], ["true"])
+
+        async def read(stream: AsyncIterable[object]) -> None:
+            async for _ in stream:
+                pass
+
+        asks: tuple[Callable[[], Awaitable[object]], ...] = (
+            lambda: read(muster.list()),
+            lambda: read(muster.nodes()),
+            lambda: read(muster.logs(job.job_id, tail=1)),
+            lambda: muster.validate(text),
+        )
+        for ask in itertools.cycle(asks):
+            with suppress(MusterError, TimeoutError):
+                async with asyncio.timeout(_CALL_S):
+                    await ask()
+            await asyncio.sleep(_PAUSE_S / len(asks))
 
     async def keep_idle(self) -> None:
         """Submit no short jobs until cancelled, so that elastic jobs grow."""
@@ -259,8 +280,7 @@ class StatusSampler:
                         revision=revision,
                         stored=stored[-1][0],
                         age_s=age_s,
-                        lag_s=self._cpu_delay.lag_s(at),
-                        stalled_s=self._cpu_delay.stalled_s(at - age_s, at),
+                        waited_s=self._cpu_delay.waited_s(at - age_s, time.monotonic()),
                     )
                 )
 

@@ -16,6 +16,7 @@ import muster_service.grpc_client
 from muster_bus import Fence
 from muster_bus.membership import Membership
 from muster_bus.partition_reader import PartitionReader
+from muster_bus.pause_detector import PauseDetector
 from muster_core.events import CommandRequested
 from muster_core.models import JobRecord, ReplicaRecord, ReplicaState
 from muster_core.scheduling.state import allocations
@@ -40,7 +41,7 @@ def blind_takeover() -> None:
 def stale_owner() -> None:
     """An instance that could not renew its membership in time keeps its partitions, with the records of the past."""
 
-    def always(_: Membership) -> bool:
+    def always(_: object) -> bool:
         return True
 
     def never(_: Membership) -> bool:
@@ -50,6 +51,7 @@ def stale_owner() -> None:
         return
 
     _replace(Membership, "is_current", property(always))
+    _replace(PauseDetector, "has_caught_up", property(always))
     _replace(Membership, "_has_lapsed", property(never, ignore))
 
 

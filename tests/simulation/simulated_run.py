@@ -23,13 +23,13 @@ import msgspec
 from defects import DEFECTS
 from grpc import StatusCode, aio
 from memory_grpc import as_channel
-from simulated_invariants import PartialGangs, StatusProbe, Truth, Violation
+from simulated_invariants import STALE_S, PartialGangs, StatusProbe, Truth, Violation
 from virtual_loop import Stuck
 from virtual_system import Instance, VirtualSystem
 from workload import WARM_UP_S, Action, Fault, Plan, PlannedFault, PlannedJob, make_plan
 
 from muster_core.models import TERMINAL_PHASES
-from muster_events.catalogue import GATEWAY, JOBS_BUCKET
+from muster_events.catalogue import GATEWAY, JOBS_BUCKET, STATUS_TRACKER
 from muster_rpc.convert import job_to_proto
 from muster_rpc.v1 import (
     cluster_service_pb2,
@@ -201,12 +201,12 @@ class SimulatedRun:
             case Fault.STOP:
                 instance.stop()
             case Fault.PAUSE:
-                lease_s = self._probe.lease_s(instance)
                 self.system.loop.pause(process)
                 await asyncio.sleep(fault.seconds)
                 self.system.loop.resume(process, timers_first=fault.choice < 0.5)
-                if 0 < lease_s < fault.seconds and instance.process is process:
-                    # Others may have its partitions: it must not answer from what it knew before the pause.
+                is_tracker = instance.service == STATUS_TRACKER
+                if is_tracker and fault.seconds > STALE_S and instance.process is process:
+                    # It must not answer from what it knew before the pause, whether or not others have its partitions now.
                     await self._probe.check(instance, self._acknowledged)
             case Fault.PARTITION:
                 self.system.network.cut(process, sends=fault.choice < 0.8, receives=fault.choice > 0.2)

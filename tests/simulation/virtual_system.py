@@ -101,6 +101,9 @@ class _NoMetric:
     def set_function(self, _: object) -> None:
         return
 
+    def remove(self, *_: object) -> None:
+        return
+
 
 class _NoMetrics(Metrics):
     """Metrics that cost nothing."""

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 _NS = 1_000_000_000
+_COUNTED_S = 5.0
 
 
 class _Failure(msgspec.Struct, frozen=True):
@@ -154,6 +155,15 @@ async def stream_of(bus: Bus, subject: str) -> str:
 async def consumer_info(bus: Bus, stream: str, consumer: str) -> ConsumerInfo:
     """Return the position of ``consumer`` in ``stream``."""
     return await call(bus, f"CONSUMER.INFO.{stream}.{consumer}", None, ConsumerInfo)
+
+
+async def count_after(bus: Bus, stream: str, filters: list[str], position: int) -> int:
+    """Return how many messages of ``stream`` that match one of ``filters`` come after ``position``."""
+    info = await create_reader(
+        bus, stream, filters, start=position + 1, inactive_s=_COUNTED_S, headers_only=True
+    )
+    await bus.send(f"$JS.API.CONSUMER.DELETE.{stream}.{info.name}", b"")
+    return info.num_pending
 
 
 async def create_reader(

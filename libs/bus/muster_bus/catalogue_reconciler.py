@@ -36,6 +36,7 @@ _IN_USE = frozenset({10058, 10148, 10013})
 class _Stream(msgspec.Struct, frozen=True):
     config: dict[str, object]
     created: str
+    state: _api.StreamState = _api.StreamState()
 
 
 class _Position(msgspec.Struct, frozen=True):
@@ -86,6 +87,7 @@ class CatalogueReconciler:
             await self._hint(f"CONSUMER.DELETED.{one.stream}.{one.consumer}") for one in self._consumers
         ]
         forget = self._bus.on_reconnect(self._woken.set)
+        self._bus.metrics.keeps(tuple(self._streams), [one.consumer for one in self._consumers])
         try:
             while True:
                 missing = await self._compare()
@@ -145,6 +147,10 @@ class CatalogueReconciler:
             await self._create_stream(name, known)
             return False
         self._streams[name] = found
+        limit = found.config.get("max_bytes")
+        self._bus.metrics.stream_state(
+            name, found.state.messages, found.state.bytes, max(limit, 0) if isinstance(limit, int) else 0
+        )
         if known is None or known.created == found.created:
             return False
         log.warning("stream %s was created again", name)

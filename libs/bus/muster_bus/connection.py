@@ -5,7 +5,8 @@ Everything else of the bus builds on this class; only this package uses the clie
 
 import asyncio
 import logging
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Generator, Sequence
+import time
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 import msgspec
@@ -25,6 +26,10 @@ _PING_S = 5.0
 _LOG_EVERY_S = 5.0
 _HEADER_FRAME = 14
 _DRAIN_S = 1.0
+
+
+CountPending = Callable[[], Awaitable[int | None]]
+"""Returns how many stored messages a reader has not handled, ``None`` if that is not known now."""
 
 
 class BusSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,6 +100,7 @@ class Bus:
         self._client = new_client()
         self._requests = Requests(prefix=settings.inbox_prefix, publish=self._publish)
         self._subscriptions: set[Subscription] = set()
+        self._readers: dict[str, CountPending] = {}
         self._on_reconnect: list[Callable[[], None]] = []
         self._on_unstored: list[Callable[[], None]] = []
         self._generation = 0
@@ -170,6 +176,24 @@ class Bus:
         for callback in list(self._on_unstored):
             callback()
 
+    @property
+    def readers(self) -> Mapping[str, CountPending]:
+        """The readers that run now, by the name of their consumer."""
+        return self._readers
+
+    @contextmanager
+    def reading(self, consumer: str, count_pending: CountPending) -> Generator[None]:
+        """Read as ``consumer`` in this block: what is pending of it is reported."""
+        self._readers[consumer] = count_pending
+        self.metrics.reads(consumer)
+        try:
+            yield
+        finally:
+            # A successor in this process may have begun.
+            if self._readers.get(consumer) is count_pending:
+                del self._readers[consumer]
+                self.metrics.stopped_reading(consumer)
+
     def saw(self, stream: str, sequence: int) -> None:
         """Note that a message of a stream was read or stored."""
         if sequence > self._seen.get(stream, 0):
@@ -198,7 +222,8 @@ class Bus:
         Raises ``WrongSequence``, ``StreamFull`` and other refusals if nothing was stored, and ``BusUnavailable`` if the
         outcome is unknown.
         """
-        return self._counted(await _publishing.publish(self, outgoing), 1)
+        started = time.perf_counter()
+        return self._counted(await _publishing.publish(self, outgoing), 1, started)
 
     async def publish_once(self, outgoing: Outgoing, *, deadline_s: float = 60.0) -> Published:
         """Store one message, retrying for ``deadline_s`` seconds while the outcome is unknown.
@@ -206,7 +231,9 @@ class Bus:
         A retry that meets its own earlier success returns that. Without ``expected_last`` this is exact within the
         stream's duplicate window. Raises as ``publish`` does.
         """
-        return self._counted(await _publishing.publish_once(self, outgoing, deadline_s=deadline_s), 1)
+        started = time.perf_counter()
+        published = await _publishing.publish_once(self, outgoing, deadline_s=deadline_s)
+        return self._counted(published, 1, started)
 
     async def commit(self, outgoings: Sequence[Outgoing], *, fence: Fence | None) -> Published:
         """Store all of ``outgoings`` (one stream, at most 1,000) or none; returns the last one's sequence.
@@ -215,7 +242,9 @@ class Bus:
         stored), ``BatchTooLarge``, and ``BusUnavailable`` if the outcome is unknown. The same batch may be committed
         again: its own success answers as a duplicate.
         """
-        return self._counted(await _publishing.commit(self, outgoings, fence=fence), len(outgoings))
+        started = time.perf_counter()
+        published = await _publishing.commit(self, outgoings, fence=fence)
+        return self._counted(published, len(outgoings), started)
 
     async def last(self, stream: str, subject: str) -> Incoming | None:
         """Return the last message on ``subject``, read from the stream's leader."""
@@ -362,11 +391,10 @@ class Bus:
             # A deleted stream is created again, see ``CatalogueReconciler``.
             return False
 
-    def _counted(self, published: Published, messages: int) -> Published:
+    def _counted(self, published: Published, messages: int, started: float) -> Published:
         self.saw(published.stream, published.sequence)
         if not published.duplicate:
-            for _ in range(messages):
-                self.metrics.published(published.stream)
+            self.metrics.published(published.stream, messages, time.perf_counter() - started)
         return published
 
     async def _on_error(self, error: Exception) -> None:

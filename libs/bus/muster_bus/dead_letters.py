@@ -34,6 +34,9 @@ from muster_bus.provision import StreamSpec
 
 log = logging.getLogger(__name__)
 
+DEAD_LETTER_STREAM = "DEAD"
+"""The name of the stream of dead letters by default."""
+
 _ADVISORY = "$JS.EVENT.ADVISORY.CONSUMER.MAX_DELIVERIES"
 _REPLAY_TIMEOUT_S = 30.0
 _PUT_DEADLINE_S = 30.0
@@ -97,7 +100,7 @@ class _Advisory(msgspec.Struct, frozen=True):
 
 
 def dead_letter_stream(
-    name: str = "DEAD", prefix: str = "dead", *, max_bytes: int = -1, replicas: int = 1
+    name: str = DEAD_LETTER_STREAM, prefix: str = "dead", *, max_bytes: int = -1, replicas: int = 1
 ) -> StreamSpec:
     """Return the stream that ``DeadLetters`` needs: dead letters, and the broker's advisories of abandoned messages."""
     return StreamSpec(
@@ -114,7 +117,7 @@ def dead_letter_stream(
 class DeadLetters:
     """The dead letters of one stream; ``prefix`` defaults to the one in the stream's subjects."""
 
-    def __init__(self, bus: Bus, stream: str = "DEAD", prefix: str | None = None) -> None:
+    def __init__(self, bus: Bus, stream: str = DEAD_LETTER_STREAM, prefix: str | None = None) -> None:
         self._bus = bus
         self._stream = stream
         self._prefix = prefix

@@ -39,6 +39,7 @@ _EXPIRED = "Nats-Marker-Reason"
 _CHECK_EVERY_S = 5.0
 _GRACE_S = 0.25
 _PAUSE_S = 0.2
+_POLL_S = 0.02
 _INACTIVE_S = 30.0
 _BATCH = 256
 _SHOWN = 500
@@ -155,6 +156,16 @@ class KeyWatch:
         subject = self._prefix + change.key
         message = Incoming(subject=subject, data=change.value, stream_sequence=change.revision)
         return await _decoded(self._bus, self._stream, message, decode)
+
+    async def catch_up(self) -> None:
+        """Return when ``changes`` has returned every write before this call. Raises ``BusUnavailable``."""
+        await self.listed.wait()
+        end = await self._bus.last_sequence(self._stream)
+        while True:
+            unseen = await _api.next_message(self._bus, self._stream, self._filter, self._seen + 1)
+            if unseen is None or unseen.stream_sequence > end:
+                return
+            await asyncio.sleep(_POLL_S)
 
     async def changes(self) -> AsyncGenerator[KeyChange, None]:
         """Iterate over existing values, then changes; waits for an unavailable broker."""

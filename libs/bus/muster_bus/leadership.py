@@ -64,6 +64,7 @@ class Leadership:
         ``on_elected`` runs with this term's fence and is cancelled when another instance has taken the lease. When it returns
         or raises, the lease is released and this instance stands again a little later.
         """
+        self._bus.metrics.candidate(self._key, lambda: self.leading)
         while True:
             lease = Lease(leases=self._leases, key=self._key, instance=self._instance, ttl_s=self._ttl_s)
             try:

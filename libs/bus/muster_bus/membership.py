@@ -95,6 +95,7 @@ class Membership:
         hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
         forget = self._bus.on_reconnect(self._extend_all)
         renewing = asyncio.create_task(self._renew())
+        self._bus.metrics.partitions(self._group, 0, total)
         try:
             while True:
                 await self._look()
@@ -102,12 +103,14 @@ class Membership:
                     log.warning("%s/%s did not renew its lease in time", self._group, self._member)
                     self._bus.metrics.lapsed(self._group)
                     mine = frozenset()
+                    self._bus.metrics.partitions(self._group, 0, total)
                     on_change(mine)
                     self._has_lapsed = False
                 shards = self.shards(total)
                 if shards != mine:
                     mine = shards
                     log.info("%s/%s has shards %s", self._group, self._member, sorted(shards))
+                    self._bus.metrics.partitions(self._group, len(shards), total)
                     on_change(shards)
                 await self._wait()
         finally:
@@ -115,6 +118,7 @@ class Membership:
             forget()
             await hint.close()
             self._live = frozenset()
+            self._bus.metrics.partitions(self._group, 0, total)
             if mine:
                 on_change(frozenset())
             with suppress(BusError):

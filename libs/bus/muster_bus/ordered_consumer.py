@@ -194,6 +194,7 @@ class OrderedConsumer:
         self._consumer = ""
         self._generation = -1
         self._expected = 1
+        self._handled = 0
         self._stopped = False
         self._woken = asyncio.Event()
 
@@ -216,6 +217,21 @@ class OrderedConsumer:
         if self._subscription is not None:
             self._subscription.wake()
 
+    async def count_pending(self) -> int | None:
+        """Return how many messages were not handled when ``take`` was called last; ``None`` while there is no consumer.
+
+        A consumer whose reader does not call ``take`` is deleted by the broker after some time.
+        """
+        if self._subscription is None:
+            return None
+        try:
+            info = await _api.consumer_info(self._bus, self._stream, self._consumer)
+        except BusMissing:
+            return None
+        if info.name != self._consumer:
+            return None
+        return max(info.num_pending + info.delivered.consumer_seq - self._handled, 0)
+
     async def take(self, limit: int, *, after: int) -> list[Incoming]:
         """Return at least one and at most ``limit`` messages after the sequence ``after``.
 
@@ -235,6 +251,8 @@ class OrderedConsumer:
         return []
 
     async def _take(self, limit: int, after: int) -> list[Incoming]:
+        # What was returned before is handled.
+        self._handled = self._expected - 1
         subscription = self._subscription or await self._open(after)
         batch = [message for _, message in await subscription.take(limit, wait_s=_CHECK_EVERY_S)]
         quiet = not batch and not self._woken.is_set()
@@ -261,7 +279,7 @@ class OrderedConsumer:
             inactive_s=_INACTIVE_S,
             headers_only=self._headers_only,
         )
-        self._consumer, self._expected = info.name, 1
+        self._consumer, self._expected, self._handled = info.name, 1, 0
         self._generation = self._bus.generation
         subscription = PullSubscription(
             self._bus,

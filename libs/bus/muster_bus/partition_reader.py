@@ -28,7 +28,7 @@ from muster_bus.key_value import Entry, KeyValueStore
 from muster_bus.messages import Incoming
 from muster_bus.ordered_consumer import OrderedConsumer, StreamRange, read_range
 from muster_bus.pull_subscription import TICK_S, PullPacer, PullSubscription
-from muster_bus.work_queue import acknowledge
+from muster_bus.work_queue import acknowledge, count_pending
 
 
 async def low_water_mark(bus: Bus, stream: str, consumers: Sequence[str]) -> int:
@@ -153,6 +153,7 @@ class PartitionReader:
         self._compared = 0
         self._gapless = False
         self._stopping = False
+        self._has_rebuilt = False
 
     @property
     def position(self) -> int:
@@ -168,16 +169,30 @@ class PartitionReader:
         """Rebuild, catch up, and follow until ``stop``; waits for an unavailable broker."""
         forget = self._bus.on_reconnect(self._check_soon)
         try:
-            async with self._source, self._replays:
-                await self._rebuild()
-                await self._catch_up()
-                self._began_at = asyncio.get_running_loop().time()
-                self._check_at = self._began_at + _CHECK_EVERY_S
-                await self._follow()
+            with self._bus.reading(self._durable, self._count_pending):
+                await self._run()
         finally:
             forget()
             if self._acknowledging is not None:
                 self._acknowledging.cancel()
+
+    async def _run(self) -> None:
+        async with self._source, self._replays:
+            await self._rebuild()
+            await self._catch_up()
+            self._began_at = asyncio.get_running_loop().time()
+            self._check_at = self._began_at + _CHECK_EVERY_S
+            await self._follow()
+
+    async def _count_pending(self) -> int | None:
+        """Return how many stored messages are not handled, or not acknowledged; ``None`` before it is known what is read."""
+        if isinstance(self._source, OrderedConsumer):
+            pending = await self._source.count_pending()
+        else:
+            pending = await count_pending(self._bus, self._stream, self._durable)
+        if pending is None and self._has_rebuilt:
+            return await _api.count_after(self._bus, self._stream, self._filters, self._position)
+        return pending
 
     async def wait_for(self, sequence: int, timeout_s: float) -> None:
         """Return when every matching message up to ``sequence`` is handled; raises ``TimeoutError``.
@@ -247,6 +262,7 @@ class PartitionReader:
             pause_s = min(pause_s * 2, _LONGEST_PAUSE_S)
         await self._load(entries)
         self._advance(floor)
+        self._has_rebuilt = True
 
     async def _entries(self) -> list[Entry]:
         if self._records is None:
@@ -307,7 +323,6 @@ class PartitionReader:
         batch = await ordered.take(self._batch, after=self._position)
         if batch:
             await self._handle(batch, live=True)
-            self._bus.metrics.lag(self._durable, batch[-1].pending)
 
     async def _take_delivered(self, subscription: PullSubscription) -> None:
         now = asyncio.get_running_loop().time()
@@ -372,7 +387,6 @@ class PartitionReader:
             fresh.append(incoming)
             expected = incoming.stream_sequence + 1
         await self._handle(fresh, live=True)
-        self._bus.metrics.lag(self._durable, deliveries[-1][1].pending)
 
     async def _handle(self, batch: list[Incoming], *, live: bool) -> None:
         if batch:

@@ -6,96 +6,28 @@ import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from importlib.metadata import version
 
-from muster_bus import BrokerClock, Bus, BusMetrics, BusSettings
+from muster_bus import BrokerClock, Bus, BusSettings
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.disk import shortage
 from muster_bus.instance_status import InstanceStatus, answer_status_requests
+from muster_bus.pending_messages import report_pending
+from muster_bus.prometheus import PrometheusBusMetrics
 from muster_bus.provision import ConsumerSpec
 from muster_bus.write_probe import WriteProbe
 from muster_service.app import Context
-from muster_service.metrics import Metrics
 from muster_service.settings import ServiceSettings
-
-
-class PrometheusBusMetrics(BusMetrics):
-    """Metrics of the bus."""
-
-    def __init__(self, metrics: Metrics) -> None:
-        self._published = metrics.counter(
-            "muster_bus_published", "messages stored durably, by stream", ("stream",)
-        )
-        self._redelivered = metrics.counter(
-            "muster_bus_redelivered", "messages delivered more than once, by consumer", ("consumer",)
-        )
-        self._dead_lettered = metrics.counter(
-            "muster_bus_dead_lettered", "dead letters, by consumer", ("consumer",)
-        )
-        self._unreadable = metrics.counter(
-            "muster_bus_unreadable", "messages and values that were ignored as unreadable", ("stream",)
-        )
-        self._lag = metrics.gauge("muster_bus_lag", "messages not yet handled, by consumer", ("consumer",))
-        self._reconnected = metrics.counter("muster_bus_reconnected", "reconnects to the broker")
-        self._elected = metrics.counter(
-            "muster_elections", "elections that this instance won, by lease", ("lease",)
-        )
-        self._lapsed = metrics.counter(
-            "muster_membership_lapses", "memberships that this instance did not renew in time", ("group",)
-        )
-        self._restored = metrics.counter(
-            "muster_bus_restored", "deleted streams and consumers that this instance created again", ("name",)
-        )
-        self._refused = metrics.counter(
-            "muster_bus_refused", "subjects that the broker refused for lack of permission"
-        )
-
-    def published(self, stream: str, /) -> None:
-        """Count a message that `stream` stored."""
-        self._published.labels(stream).inc()
-
-    def redelivered(self, consumer: str, /) -> None:
-        """Count a redelivery to `consumer`."""
-        self._redelivered.labels(consumer).inc()
-
-    def dead_lettered(self, consumer: str, /) -> None:
-        """Count a dead letter of `consumer`."""
-        self._dead_lettered.labels(consumer).inc()
-
-    def unreadable(self, stream: str, /) -> None:
-        """Count a message or value of `stream` that was ignored."""
-        self._unreadable.labels(stream).inc()
-
-    def lag(self, consumer: str, pending: int, /) -> None:
-        """Set the messages that wait for `consumer`."""
-        self._lag.labels(consumer).set(pending)
-
-    def reconnected(self) -> None:
-        """Count a reconnect."""
-        self._reconnected.inc()
-
-    def elected(self, key: str, /) -> None:
-        """Count an election."""
-        self._elected.labels(key).inc()
-
-    def lapsed(self, group: str, /) -> None:
-        """Count a lapse."""
-        self._lapsed.labels(group).inc()
-
-    def restored(self, name: str, /) -> None:
-        """Count a stream or consumer that was created again."""
-        self._restored.labels(name).inc()
-
-    def refused(self) -> None:
-        """Count a refusal."""
-        self._refused.inc()
 
 
 async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:
     """Wait for the broker as long as necessary, and return the connection, on which requests for the status are answered."""
+    metrics = PrometheusBusMetrics(ctx.metrics)
     bus = await Bus.connect(
         BusSettings(url=settings.bus_url, user=settings.bus_user, password=settings.bus_password),
         name=ctx.instance,
-        metrics=PrometheusBusMetrics(ctx.metrics),
+        metrics=metrics,
     )
+    metrics.is_connected(lambda: bus.connected)
+    ctx.add_part("pending-messages", lambda: report_pending(bus))
     ctx.on_close(bus.close)
     await answer_status_requests(bus, lambda: _status(ctx))
     return bus

@@ -14,7 +14,7 @@ from contextlib import suppress
 from muster_bus import _api
 from muster_bus.connection import Bus
 from muster_bus.dead_letters import DeadLetter, DeadLetters, Replays, failure_of
-from muster_bus.errors import BusError, BusUnavailable, Poison
+from muster_bus.errors import BusError, BusMissing, BusUnavailable, Poison
 from muster_bus.messages import Incoming
 from muster_bus.pull_subscription import PullPacer, PullSubscription
 
@@ -24,6 +24,15 @@ _NS = 1_000_000_000
 async def acknowledge(bus: Bus, incoming: Incoming) -> None:
     """Acknowledge the message and wait for the broker's confirmation; raises ``BusUnavailable`` if it is unknown."""
     await bus.request(incoming.reply, b"+ACK")
+
+
+async def count_pending(bus: Bus, stream: str, consumer: str) -> int | None:
+    """Return how many messages a durable consumer has not delivered or not got acknowledged; ``None`` if it is missing."""
+    try:
+        info = await _api.consumer_info(bus, stream, consumer)
+    except BusMissing:
+        return None
+    return info.num_pending + info.num_ack_pending
 
 
 async def negative_ack(bus: Bus, incoming: Incoming, *, delay_s: float) -> None:
@@ -102,13 +111,17 @@ class WorkQueue:
         advisory = self._dead_letters.advisory_subject(self._stream, self._durable)
         hint = await self._bus.subscribe(advisory, self._expect_advisory)
         try:
-            async with self._subscription, self._replays:
-                await self._take_turns()
-            await self._drain()
+            with self._bus.reading(self._durable, self._count_pending):
+                async with self._subscription, self._replays:
+                    await self._take_turns()
+                await self._drain()
         finally:
             reporting.cancel()
             await hint.close()
             await self._return_messages()
+
+    async def _count_pending(self) -> int | None:
+        return await count_pending(self._bus, self._stream, self._durable)
 
     async def _take_turns(self) -> None:
         while not self._stopping:
@@ -145,7 +158,6 @@ class WorkQueue:
         except Exception as error:
             await self._failed(incoming, error)
         else:
-            self._bus.metrics.lag(self._durable, incoming.pending)
             await self._acknowledge(incoming)
 
     async def _call_stored(self, incoming: Incoming) -> None:

@@ -31,6 +31,7 @@ import uvloop
 from muster_service.http_server import HttpServer
 from muster_service.logs import configure_logs, fields, say
 from muster_service.metrics import Exposition, Metrics
+from muster_service.process_metrics import EventLoopLag, count_dropped_spans, register_process_metrics
 from muster_service.process_resources import ResourceCheck
 from muster_service.readiness import DRAINING, Readiness
 from muster_service.settings import (
@@ -115,6 +116,10 @@ class Context:
         """Set whether `part` can work; the service is ready when every named part is."""
         self.readiness.set(part, ready)
 
+    def check_ready(self, part: str, ready: Callable[[], bool]) -> None:
+        """Ask `ready` too whenever somebody asks whether `part` can work; see `Readiness.check`."""
+        self.readiness.check(part, ready)
+
     def set_resource(self, name: str, shortage: str | None) -> None:
         """Set what a resource is short of, without which the service can answer calls, but not do all its work."""
         self.readiness.set(name, shortage is None, reason=shortage or "", needed_to_answer=False)
@@ -171,30 +176,37 @@ def run_app(
     for sentence in misspelt_variables(settings, service=service):
         log.warning(sentence)
     _use_batch_scheduling()
-    telemetry = Telemetry.start(service, loaded.instance, loaded.otlp_endpoint if traced else None)
+    metrics = Metrics()
+    telemetry = Telemetry.start(
+        service,
+        loaded.instance,
+        loaded.otlp_endpoint if traced else None,
+        on_dropped=count_dropped_spans(metrics),
+    )
     try:
         # Its loop is cheaper than asyncio's (docs/decisions/tuning.md).
         with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            code = runner.run(_run(build, loaded, service, telemetry))
+            code = runner.run(_run(build, loaded, service, telemetry, metrics))
     finally:
         telemetry.shutdown(_FLUSH_S)
     sys.exit(code)
 
 
-async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry) -> int:
+async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry, metrics: Metrics) -> int:
     started = time.monotonic()
     app = PartSupervisor(name=service, drain_s=settings.drain_seconds)
-    ctx = Context(service=service, settings=settings, app=app, telemetry=telemetry, metrics=Metrics())
+    ctx = Context(service=service, settings=settings, app=app, telemetry=telemetry, metrics=metrics)
     pages = HttpServer(
         host=settings.metrics_address.host,
         port=settings.metrics_address.port,
         handler=Exposition(ctx.metrics, ctx.readiness),
     )
     _stop_on_signals(app)
-    _count_tasks(ctx.metrics)
+    register_process_metrics(metrics, ctx.readiness)
     ctx.set_ready(_STARTING, False)
     ctx.add_part("resources", ResourceCheck(ctx.set_resource).run)
     ctx.add_part("garbage", _collect_garbage)
+    ctx.add_part("loop-lag", EventLoopLag(metrics).run)
     ctx.on_drain(_mark_draining(ctx))
     ctx.on_close(pages.stop)
     try:
@@ -210,12 +222,6 @@ async def _run(build: Build[S], settings: S, service: str, telemetry: Telemetry)
     code = await app.run()
     _exit_eventually(code)
     return code
-
-
-def _count_tasks(metrics: Metrics) -> None:
-    loop = asyncio.get_running_loop()
-    gauge = metrics.gauge("muster_tasks", "tasks of the event loop; steady growth is a leak")
-    gauge.set_function(lambda: len(asyncio.all_tasks(loop)))
 
 
 async def _build(build: Build[S], settings: S, ctx: Context) -> None:

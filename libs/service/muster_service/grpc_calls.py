@@ -9,14 +9,14 @@ import asyncio
 import logging
 import secrets
 import time
-from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Mapping
 from contextlib import aclosing
 from types import TracebackType
 from typing import NoReturn, Self, TypeVar, cast
 
 import grpc
 from grpc import aio
-from prometheus_client import Counter
+from prometheus_client import Counter, Histogram
 
 from muster_service.logs import fields
 from muster_service.metrics import Metrics
@@ -28,9 +28,19 @@ class CallMeters:
     """The metrics of all methods."""
 
     def __init__(self, metrics: Metrics) -> None:
-        self.handled = metrics.counter("muster_grpc_handled", "calls answered", ("method", "code"))
-        self.seconds = metrics.histogram("muster_grpc_seconds", "time to answer a call", ("method",))
-        self.running = metrics.gauge("muster_grpc_running", "calls in progress", ("method",))
+        labels = ("service", "method")
+        self.handled = metrics.counter("muster_grpc_handled", "calls answered", (*labels, "code"))
+        self.durations = metrics.histogram(
+            "muster_grpc_server_duration_seconds", "time to answer a call", (*labels, "code")
+        )
+        self.running = metrics.gauge("muster_grpc_running", "calls in progress", labels)
+        self._methods: dict[str, MethodMeters] = {}
+
+    def of(self, method: str) -> MethodMeters:
+        """Return the metrics of a method, `/package.Service/Method`."""
+        if method not in self._methods:
+            self._methods[method] = MethodMeters(self, method)
+        return self._methods[method]
 
 
 class MethodMeters:
@@ -51,16 +61,26 @@ class MethodMeters:
             "rpc.service": service,
             "rpc.method": short,
         }
-        self.running = meters.running.labels(short)
-        self.seconds = meters.seconds.labels(short)
-        self._all_handled = meters.handled
-        self._handled: dict[str, Counter] = {}
+        self.running = meters.running.labels(service, short)
+        self._service = service
+        self._meters = meters
+        self._ended: dict[str, tuple[Counter, Histogram]] = {}
+        # Counters of errors exist before the first error; histograms of them are many series for few calls.
+        for code in sorted(status.name for status in _OUR_FAULT):
+            meters.handled.labels(service, short, code)
+        self._of(grpc.StatusCode.OK.name)
 
-    def handled(self, code: str) -> Counter:
-        """Return the counter of calls that ended with this status."""
-        if code not in self._handled:
-            self._handled[code] = self._all_handled.labels(self.name, code)
-        return self._handled[code]
+    def ended(self, code: str, duration_s: float) -> None:
+        """Count a call that ended with this status."""
+        handled, durations = self._ended.get(code) or self._of(code)
+        handled.inc()
+        durations.observe(duration_s)
+
+    def _of(self, code: str) -> tuple[Counter, Histogram]:
+        labels = (self._service, self.name, code)
+        ended = self._meters.handled.labels(*labels), self._meters.durations.labels(*labels)
+        self._ended[code] = ended
+        return ended
 
 
 log = logging.getLogger(__name__)
@@ -113,6 +133,12 @@ class CallInterceptor(aio.ServerInterceptor):
         self._wrappers: dict[str, tuple[object, object]] = {}
         self._meters = CallMeters(metrics)
 
+    def prepare(self, service: str, methods: Iterable[str]) -> None:
+        """Create the metrics of the methods of a gRPC service, so that they exist before the first call."""
+        for method in methods:
+            if not (full := f"/{service}/{method}").startswith(_UNTOUCHED):
+                self._meters.of(full)
+
     def end_streams(self, within_s: float) -> None:
         """Let open streams run for `within_s` seconds, then end them with UNAVAILABLE, so that their clients call another instance."""
         self._draining = True
@@ -148,7 +174,7 @@ class CallInterceptor(aio.ServerInterceptor):
         return make(behaviour, handler.request_deserializer, handler.response_serializer)
 
     def _single(self, behaviour: UnaryBehaviour, method: str) -> UnaryBehaviour:
-        meters = MethodMeters(self._meters, method)
+        meters = self._meters.of(method)
 
         async def call(request: object, context: Context) -> object:
             async with self._around(meters, context, self._default_timeout_s):
@@ -159,7 +185,7 @@ class CallInterceptor(aio.ServerInterceptor):
     def _stream(
         self, behaviour: StreamBehaviour, method: str
     ) -> Callable[[object, Context], Awaitable[None]]:
-        meters = MethodMeters(self._meters, method)
+        meters = self._meters.of(method)
 
         # A coroutine, not a generator: a generator whose client left is closed later by the garbage collector in another
         # task, where neither span nor timeout can be ended properly.
@@ -236,8 +262,7 @@ class _Around:
             _note_status(self._live, status, self._context)
             self._span.__exit__(kind, error, trace)
             self._meters.running.dec()
-            self._meters.seconds.observe(time.perf_counter() - self._started)
-            self._meters.handled(status.name).inc()
+            self._meters.ended(status.name, time.perf_counter() - self._started)
 
     async def _is_late(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None

@@ -135,7 +135,7 @@ class GrpcHost:
             OSError: the address cannot be bound.
         """
         server = aio.server(interceptors=self._interceptors, options=SERVER_OPTIONS)
-        registrar = _Registrar(server)
+        registrar = _Registrar(server, self._calls.prepare)
         for add, servicer in self._services:
             add(servicer, registrar)
         await self._health.add_to(server, registrar.names)
@@ -171,10 +171,16 @@ class GrpcHost:
 
 
 class _Registrar:
-    """Stands in for the server while servicers are added, and records the names of their services."""
+    """Stands in for the server while servicers are added, and records the names of their services.
 
-    def __init__(self, server: aio.Server) -> None:
+    Args:
+        server: the server.
+        prepare: called with each service and its methods.
+    """
+
+    def __init__(self, server: aio.Server, prepare: Callable[[str, Iterable[str]], None]) -> None:
         self._server = server
+        self._prepare = prepare
         self.names: list[str] = []
 
     def add_generic_rpc_handlers(self, handlers: Sequence[grpc.GenericRpcHandler]) -> None:
@@ -185,4 +191,5 @@ class _Registrar:
         self._server.add_generic_rpc_handlers(tuple(handlers))
 
     def add_registered_method_handlers(self, service: str, handlers: Mapping[str, object]) -> None:
-        """Ignore: it duplicates the generic handlers, which generated code always adds too."""
+        """Take the names of the methods only: the generic handlers, which generated code adds too, answer the calls."""
+        self._prepare(service, handlers)

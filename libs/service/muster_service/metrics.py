@@ -1,4 +1,8 @@
-"""Prometheus metrics, in a registry of one's own, so that two services in one process never share a counter."""
+"""Prometheus metrics, in a registry of one's own, so that two services in one process never share a counter.
+
+Names follow Prometheus' conventions: base units, one unit for each family, `_total` for counters. A counter whose labels are
+known starts at 0, so that `rate()` sees the first increment.
+"""
 
 from collections.abc import Callable, Sequence
 from typing import TypeVar
@@ -11,6 +15,7 @@ from prometheus_client import (
     Histogram,
     PlatformCollector,
     ProcessCollector,
+    disable_created_metrics,
     generate_latest,
 )
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
@@ -19,6 +24,9 @@ from muster_service.http_server import Request, Response
 from muster_service.readiness import Readiness
 
 M = TypeVar("M", Counter, Gauge, Histogram)
+
+# The time at which a series was created doubles the number of series; Prometheus' text format has no use for it.
+disable_created_metrics()
 
 LATENCY_BUCKETS_S = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0)
 

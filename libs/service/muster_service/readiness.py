@@ -4,7 +4,7 @@ The readiness page and the ready line use all conditions. Health checks of gRPC 
 still be answered: while the broker's disk is full, queries are.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 
 DRAINING = "drain"
 
@@ -14,6 +14,9 @@ class Readiness:
 
     def __init__(self) -> None:
         self._conditions: dict[str, bool] = {}
+        self._checks: dict[str, Callable[[], bool]] = {}
+        self._was_ready = True
+        self._answered = True
         self._reasons: dict[str, str] = {}
         self._for_work_only: set[str] = set()
         self._listeners: list[Callable[[bool], None]] = []
@@ -24,17 +27,29 @@ class Readiness:
     @property
     def ready(self) -> bool:
         """Whether all conditions hold."""
-        return all(self._conditions.values())
+        return all(self._holds(name) for name in self._conditions)
 
     @property
     def answers(self) -> bool:
         """Whether all conditions hold without which calls cannot be answered."""
-        return all(holds for name, holds in self._conditions.items() if name not in self._for_work_only)
+        return all(self._holds(name) for name in self._conditions if name not in self._for_work_only)
+
+    @property
+    def conditions(self) -> Mapping[str, bool]:
+        """Whether each condition holds, by name."""
+        return {name: self._holds(name) for name in self._conditions}
 
     @property
     def waiting_for(self) -> list[str]:
         """The conditions that do not hold, with their reasons."""
-        return [self._described(name) for name, holds in self._conditions.items() if not holds]
+        return [self._described(name) for name in self._conditions if not self._holds(name)]
+
+    def check(self, name: str, holds: Callable[[], bool]) -> None:
+        """Ask `holds` whenever somebody asks whether the condition `name` holds, besides what is set.
+
+        For what ends without an event, such as a lease. Listeners are called when the condition is set the next time.
+        """
+        self._checks[name] = holds
 
     def set(self, name: str, holds: bool, *, reason: str = "", needed_to_answer: bool = True) -> None:
         """Set whether the condition `name` holds; listeners are called when overall readiness changes.
@@ -45,17 +60,19 @@ class Readiness:
             reason: why it does not hold, for the readiness page.
             needed_to_answer: whether calls cannot be answered without it.
         """
-        before, answered = self.ready, self.answers
         self._conditions[name] = holds
         self._reasons[name] = reason
         if not needed_to_answer:
             self._for_work_only.add(name)
-        if self.ready is not before:
+        ready, answers = self.ready, self.answers
+        if ready is not self._was_ready:
+            self._was_ready = ready
             for listener in self._listeners:
-                listener(self.ready)
-        if self.answers is not answered:
+                listener(ready)
+        if answers is not self._answered:
+            self._answered = answers
             for listener in self._answer_listeners:
-                listener(self.answers)
+                listener(answers)
 
     def listen(self, listener: Callable[[bool], None]) -> None:
         """Call `listener` with the new readiness at every change."""
@@ -64,6 +81,10 @@ class Readiness:
     def listen_to_answers(self, listener: Callable[[bool], None]) -> None:
         """Call `listener` with whether calls can be answered at every change."""
         self._answer_listeners.append(listener)
+
+    def _holds(self, name: str) -> bool:
+        check = self._checks.get(name)
+        return self._conditions[name] and (check is None or check())
 
     def _described(self, name: str) -> str:
         reason = self._reasons[name]

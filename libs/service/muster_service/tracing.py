@@ -11,7 +11,7 @@ in every process, just when a service should become ready.
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from contextvars import ContextVar
 from types import TracebackType
@@ -43,28 +43,66 @@ _MAX_BATCH = 512
 _TIMEOUT_S = 10.0
 
 
-def otlp_processor(endpoint: str) -> SpanProcessor:
+OnDropped = Callable[[str, int], None]
+"""Called with why spans were dropped (`queue_full` or `export_failed`) and their number, from any thread."""
+
+
+def ignore_dropped(_reason: str, _spans: int) -> None:
+    """Do nothing about dropped spans."""
+
+
+def otlp_processor(endpoint: str, on_dropped: OnDropped = ignore_dropped) -> SpanProcessor:
     """Return a processor that exports batches to `endpoint`, a URL or host:port, from a thread.
 
     An unavailable receiver costs spans, never time: they wait in a bounded queue.
     """
-    return BatchSpanProcessor(
-        _LateExporter(endpoint),
-        schedule_delay_millis=_SCHEDULE_DELAY_MS,
-        max_queue_size=_MAX_QUEUE,
-        max_export_batch_size=_MAX_BATCH,
-    )
+    return _BoundedProcessor(_LateExporter(endpoint, on_dropped), on_dropped)
+
+
+class _BoundedProcessor(BatchSpanProcessor):
+    """Drops spans, and counts them, before the queue of the SDK would drop them without a count."""
+
+    def __init__(self, exporter: _LateExporter, on_dropped: OnDropped) -> None:
+        super().__init__(
+            exporter,
+            schedule_delay_millis=_SCHEDULE_DELAY_MS,
+            max_queue_size=_MAX_QUEUE,
+            max_export_batch_size=_MAX_BATCH,
+        )
+        self._exporter = exporter
+        self._on_dropped = on_dropped
+        self._queued = 0
+
+    def on_end(self, span: ReadableSpan) -> None:
+        if span.context is None or not span.context.trace_flags.sampled:
+            return
+        if self._queued - self._exporter.taken >= _MAX_QUEUE:
+            self._on_dropped("queue_full", 1)
+            return
+        self._queued += 1
+        super().on_end(span)
 
 
 class _LateExporter(SpanExporter):
-    def __init__(self, endpoint: str) -> None:
+    def __init__(self, endpoint: str, on_dropped: OnDropped) -> None:
         self._endpoint = endpoint
+        self._on_dropped = on_dropped
         self._exporter: SpanExporter | None = None
+        self.taken = 0
+        """The number of spans taken from the queue."""
 
     def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
-        if self._exporter is None:
-            self._exporter = _otlp_exporter(self._endpoint)
-        return self._exporter.export(spans)
+        self.taken += len(spans)
+        try:
+            if self._exporter is None:
+                self._exporter = _otlp_exporter(self._endpoint)
+            result = self._exporter.export(spans)
+        except Exception:
+            self._on_dropped("export_failed", len(spans))
+            raise
+        if result is not SpanExportResult.SUCCESS:
+            self._on_dropped("export_failed", len(spans))
+        return result
 
     def shutdown(self) -> None:
         if self._exporter is not None:
@@ -178,11 +216,18 @@ class Telemetry:
         self._tracer = provider.get_tracer("muster")
 
     @classmethod
-    def start(cls, service: str, instance: str, endpoint: str | None = None) -> Telemetry:
+    def start(
+        cls,
+        service: str,
+        instance: str,
+        endpoint: str | None = None,
+        *,
+        on_dropped: OnDropped = ignore_dropped,
+    ) -> Telemetry:
         """Start exporting spans to the OTLP gRPC receiver at `endpoint`, a URL or host:port.
 
         Without an endpoint no span leaves the process; trace context is still propagated. An unavailable receiver costs
-        spans, never time: they wait in a bounded queue for a thread.
+        spans, never time: they wait in a bounded queue for a thread. `on_dropped` counts those that are lost.
         """
         ids = _DerivedIds()
         named = {"service.name": service, "service.instance.id": instance}
@@ -193,7 +238,7 @@ class Telemetry:
             span_limits=SpanLimits(max_events=1024),
         )
         if endpoint:
-            provider.add_span_processor(otlp_processor(endpoint))
+            provider.add_span_processor(otlp_processor(endpoint, on_dropped))
         return cls(provider=provider, ids=ids, exporting=bool(endpoint))
 
     def shutdown(self, timeout_s: float = 2.0) -> None:

@@ -123,6 +123,7 @@ def add_echo(echo: Echo, server: aio.Server) -> None:
         "Mirror": grpc.stream_stream_rpc_method_handler(echo.mirror),
     }
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler("test.Echo", handlers),))
+    server.add_registered_method_handlers("test.Echo", handlers)  # pyright: ignore[reportUnknownMemberType, reportAttributeAccessIssue]  # missing in its stubs
 
 
 class EchoClient:

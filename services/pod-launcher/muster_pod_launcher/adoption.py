@@ -39,6 +39,7 @@ class AdoptionReview:
         clock: The time in µs.
         grace_us: How long an orphan is kept (µs).
         metrics: For the number of orphans.
+        pool: The pool of the runtime.
     """
 
     def __init__(
@@ -50,6 +51,7 @@ class AdoptionReview:
         clock: Callable[[], int],
         grace_us: int,
         metrics: Metrics,
+        pool: str,
     ) -> None:
         self._records = records
         self._runtime = runtime
@@ -59,11 +61,13 @@ class AdoptionReview:
         self._compared: dict[str, set[ReplicaId]] = {}
         self._kept: set[str] = set()
         self._removing: set[str] = set()
-        orphans = metrics.gauge("muster_orphans", "jobs that have replicas and no record")
-        orphans.set_function(lambda: len(self._kept))
+        orphans = metrics.gauge("muster_orphans", "jobs that have replicas and no record", ("pool",))
+        orphans.labels(pool).set_function(lambda: len(self._kept))
         self._adopted = metrics.counter(
-            "muster_adoptions", "jobs whose record was behind their replicas and continues from them"
-        )
+            "muster_adoptions",
+            "jobs whose record was behind their replicas and continues from them",
+            ("pool",),
+        ).labels(pool)
 
     async def review(self, job_id: str) -> int | None:
         """Return until when (µs) the job must not be reconciled; None to reconcile it now."""

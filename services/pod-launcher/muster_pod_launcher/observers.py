@@ -124,17 +124,22 @@ def _allocation(replica: ReplicaRecord) -> dict[str, str | int]:
 
 
 _US = 1_000_000
+_STARTS_S = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 300, 1800)
 
 
 class ReplicaMetrics:
     """Counts changes and passes them to another observer."""
 
-    def __init__(self, observer: ReplicaChangeObserver, metrics: Metrics) -> None:
+    def __init__(self, observer: ReplicaChangeObserver, metrics: Metrics, *, pool: str) -> None:
         self._observer = observer
-        self._changes = metrics.counter("muster_replica_changes", "replica states reported", ("state",))
+        changes = metrics.counter("muster_replica_changes", "replica states reported", ("pool", "state"))
+        self._changes = {state: changes.labels(pool, state.value) for state in ReplicaState}
         self._start = metrics.histogram(
-            "muster_replica_start_seconds", "from the placement until a replica runs"
-        )
+            "muster_replica_start_seconds",
+            "from the placement until a replica runs",
+            ("pool",),
+            buckets=_STARTS_S,
+        ).labels(pool)
 
     def traceparent(self, record: JobRecord, replica: ReplicaRecord) -> str:
         """Return the span that the replica continues."""
@@ -145,18 +150,18 @@ class ReplicaMetrics:
         self._observer.observe(record, event, began)
         placed = {run_of(replica): replica.placed_at for replica in record.replicas}
         for change in event.changes:
-            self._changes.labels(change.state.value).inc()
+            self._changes[change.state].inc()
             since = placed.get(run_of(change), 0)
             if change.state is ReplicaState.RUNNING and since:
                 self._start.observe(max(change.at - since, 0) / _US)
 
 
-def register_replica_gauge(runtime: Runtime, metrics: Metrics) -> None:
+def register_replica_gauge(runtime: Runtime, metrics: Metrics, *, pool: str) -> None:
     """Register ``muster_replicas``, the number of replicas that the runtime knows in each state."""
-    gauge = metrics.gauge("muster_replicas", "replicas that the runtime knows, by state", ("state",))
+    gauge = metrics.gauge("muster_replicas", "replicas that the runtime knows, by state", ("pool", "state"))
 
     def count(state: ReplicaState) -> int:
         return sum(1 for observation in runtime.observations() if observation.state is state)
 
     for state in ReplicaState:
-        gauge.labels(state.value).set_function(lambda state=state: count(state))
+        gauge.labels(pool, state.value).set_function(lambda state=state: count(state))

@@ -41,6 +41,7 @@ async def _kubernetes(
     settings: PodLauncherSettings, ctx: Context, clock: Callable[[], int]
 ) -> AccessibleRuntime:
     # Imported here: the process runtime need not pay for the Kubernetes client.
+    from muster_pod_launcher.kubernetes_metrics import PrometheusRequestMetrics  # noqa: PLC0415
     from muster_runtimes import kubernetes  # noqa: PLC0415
 
     credentials = kubernetes.Credentials(
@@ -55,6 +56,7 @@ async def _kubernetes(
         credentials=credentials,
         limits=kubernetes.RateLimiter(in_flight=settings.kube_in_flight, per_second=settings.kube_per_second),
         timeout_s=settings.kube_timeout_seconds,
+        metrics=PrometheusRequestMetrics(ctx.metrics),
     )
     ctx.on_close(api.aclose)
     return kubernetes.KubernetesRuntime(

@@ -175,12 +175,13 @@ class Launcher:
             clock=clock.now,
             grace_us=orphan_grace_us,
             metrics=ctx.metrics,
+            pool=pool,
         )
         self._reconciler = JobReconciler(
             records=self.view.records,
             runtime=runtime,
             events=BusEvents(bus),
-            observer=ReplicaMetrics(self._observer, ctx.metrics),
+            observer=ReplicaMetrics(self._observer, ctx.metrics, pool=pool),
             clock=clock.now,
             forget=self._forget,
             batch_us=int(batch_s * _US),
@@ -193,6 +194,7 @@ class Launcher:
 
     async def run(self) -> None:
         """Read each owned partition until cancelled."""
+        self._ctx.check_ready("records", self._can_work)
         try:
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(self._follow_runtime())
@@ -221,8 +223,10 @@ class Launcher:
         while True:
             await asyncio.sleep(_READINESS_S)
             if self._has_begun:
-                can_work = self._membership.is_current and self._partitions.is_complete
-                self._ctx.set_ready("records", can_work)
+                self._ctx.set_ready("records", self._can_work())
+
+    def _can_work(self) -> bool:
+        return self._membership.is_current and self._partitions.is_complete
 
     async def _process(self, job_id: str) -> None:
         if partition_of(job_id) not in self._partitions:
@@ -419,7 +423,7 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     bus = await connect_bus(settings, ctx)
     clock = broker_clock(bus, ctx, JOBS_STREAM)
     runtime = await make_runtime(settings, ctx, clock=clock.now)
-    register_replica_gauge(runtime, ctx.metrics)
+    register_replica_gauge(runtime, ctx.metrics, pool=settings.pool)
     probe_writes(bus, ctx, settings, subjects=probes_of(POD_LAUNCHER), hint=UNSTORED)
     keep_catalogue(
         bus,

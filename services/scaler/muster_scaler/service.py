@@ -21,7 +21,7 @@ from muster_bus import (
     PartitionReader,
 )
 from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
-from muster_core.autoscaling import LazyPoolState, ProposalHistory
+from muster_core.autoscaling import PROPOSAL_CODES, LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
 from muster_events import spans
@@ -59,14 +59,28 @@ _TICK_S = 0.25
 """How long events gather under load: growth is not urgent, and starting jobs need the processor."""
 
 
+class ProposalMetrics:
+    """Counts proposals, of all terms of this instance."""
+
+    def __init__(self, metrics: Metrics, *, pool: str, policy: str) -> None:
+        self._pool = pool
+        self._proposed = metrics.counter(
+            "muster_proposals", "proposals to resize a job", ("pool", "policy", "reason")
+        )
+        for code in PROPOSAL_CODES:
+            self._proposed.labels(pool, policy, code)
+
+    def count(self, event: ScaleProposed) -> None:
+        """Count a proposal."""
+        self._proposed.labels(self._pool, event.policy, event.reason.code).inc()
+
+
 class ProposalPublisher:
     """Publishes proposals, with a span and a metric for each."""
 
-    def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: Metrics) -> None:
+    def __init__(self, *, bus: Bus, telemetry: Telemetry, metrics: ProposalMetrics) -> None:
         self._bus = bus
-        self._proposed = metrics.counter(
-            "muster_proposals", "proposals to resize a job", ("policy", "reason")
-        )
+        self._metrics = metrics
         self._telemetry = telemetry
 
     async def publish(self, record: JobRecord, event: ScaleProposed, began_ns: int) -> None:
@@ -76,7 +90,7 @@ class ProposalPublisher:
                 record.job_id, event, source=SCALER, traceparent=record.trace, after=record.applied_sequence
             )
         )
-        self._proposed.labels(event.policy, event.reason.code).inc()
+        self._metrics.count(event)
         self.record_span(record, event, began_ns, time.time_ns())
 
     def record_span(self, record: JobRecord, event: ScaleProposed, began_ns: int, ended_ns: int) -> None:
@@ -110,6 +124,7 @@ class Scaler:
         self._clock = clock
         self._ctx = ctx
         self._settings = settings
+        self._metrics = ProposalMetrics(ctx.metrics, pool=settings.pool, policy=settings.policy)
 
     async def lead(self, fence: Fence) -> None:
         """Lead for one term. Proposals need no fence: the scheduler rejects stale ones."""
@@ -117,7 +132,7 @@ class Scaler:
         name = self._settings.pool
         pool = LazyPoolState(pool=name)
         queues = KeyValueStore(self._bus, QUEUES_BUCKET)
-        publisher = ProposalPublisher(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._ctx.metrics)
+        publisher = ProposalPublisher(bus=self._bus, telemetry=self._ctx.telemetry, metrics=self._metrics)
         loop = PlanningLoop(
             pool=pool,
             publish=publisher.publish,

@@ -13,7 +13,6 @@ from muster_core.scheduling import Instruction, Place, Resize, Wait
 from muster_events import spans
 from muster_events.catalogue import SCHEDULER
 from muster_events.codec import job_message, pool_message
-from muster_service.metrics import Metrics
 from muster_service.trace_context import SpanRef, extract, span_ref
 from muster_service.tracing import Telemetry
 
@@ -53,22 +52,13 @@ class FencedDecisionLog:
 
 
 class BusTotalsPublisher:
-    """Publishes the totals on the bus and as gauges."""
+    """Publishes the totals on the bus."""
 
-    def __init__(self, bus: Bus, metrics: Metrics) -> None:
+    def __init__(self, bus: Bus) -> None:
         self._bus = bus
-        self._waiting = metrics.gauge("muster_pool_jobs_waiting", "waiting jobs of the pool")
-        self._free = metrics.gauge("muster_pool_free", "free capacity, by resource", ("resource",))
-        self._allocatable = metrics.gauge(
-            "muster_pool_allocatable", "allocatable capacity, by resource", ("resource",)
-        )
 
     async def publish(self, capacity: CapacityChanged) -> None:
         """See ``TotalsPublisher``."""
-        self._waiting.set(capacity.waiting)
-        for gauge, resources in ((self._free, capacity.free), (self._allocatable, capacity.allocatable)):
-            for name, amount in resources.amounts().items():
-                gauge.labels(name).set(amount)
         await self._bus.publish_once(pool_message(capacity, source=SCHEDULER))
 
 

@@ -27,6 +27,18 @@ class TotalsPublisher(Protocol):
         ...
 
 
+class CycleObserver(Protocol):
+    """Observes scheduling cycles; durations are in seconds."""
+
+    def observe_cycle(self, duration_s: float) -> None:
+        """Handle the end of a cycle, which took this long to decide."""
+        ...
+
+    def observe_commit(self, duration_s: float) -> None:
+        """Handle the commit of the decisions of a cycle, which took this long."""
+        ...
+
+
 class DecisionObserver(Protocol):
     """Observes committed decisions."""
 

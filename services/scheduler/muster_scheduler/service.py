@@ -44,7 +44,7 @@ from muster_events.view import restore, stamp
 from muster_rpc.calls import LEADER_QUERIES
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_scheduler.adapters import BusTotalsPublisher, DecisionSpanRecorder, FencedDecisionLog
-from muster_scheduler.metrics import DecisionMetrics, LeaderMetrics
+from muster_scheduler.metrics import DecisionMetrics, LeaderMetrics, SchedulingMetrics
 from muster_scheduler.queries import PoolServicer
 from muster_scheduler.queue_queries import LeaderState
 from muster_scheduler.queues import QueueStore
@@ -72,6 +72,7 @@ class Scheduler:
         self._ctx = ctx
         self._pool = pool
         self._start_timeout_s = start_timeout_s
+        self.metrics = SchedulingMetrics(ctx.metrics, pool)
         self._leader_state: LeaderState | None = None
         self._last_queues = NO_QUEUES
 
@@ -120,14 +121,17 @@ class Scheduler:
         term = LeaderTerm(
             state=state,
             decisions=FencedDecisionLog(bus=self._bus, fence=fence, pool=self._pool),
-            totals=BusTotalsPublisher(self._bus, self._ctx.metrics),
-            observer=DecisionMetrics(observer, self._ctx.metrics, state.queue_of),
+            totals=BusTotalsPublisher(self._bus),
+            observer=DecisionMetrics(observer, self.metrics, state.queue_of),
+            cycles=self.metrics,
             clock=self._clock.now,
             wait_applied=wait_applied,
         )
 
         async def apply_current_queues() -> None:
             await term.apply_queues(queues.current.queues)
+            for report in term.queue_report():
+                self.metrics.expect_queue(report.spec.name)
 
         try:
             async with asyncio.TaskGroup() as tasks:
@@ -216,7 +220,7 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
         # A leader that could not renew its lease in time may have a successor already.
         return scheduler.leader_state() if leadership.leading else None
 
-    ctx.metrics.registry.register(LeaderMetrics(leader_state, clock.now))
+    ctx.metrics.registry.register(LeaderMetrics(leader_state, clock.now, pool=settings.pool))
     ctx.add_part("leadership", lambda: leadership.run(scheduler.lead))
     ctx.add_grpc(
         queries_pb2_grpc.add_PoolServiceServicer_to_server,

@@ -19,7 +19,7 @@ from muster_bus import BusRejected
 from muster_core.events import CapacityChanged, NodeChanged, StoredEvent
 from muster_core.models import JobRecord, Node, QueueSpec
 from muster_core.scheduling import Instruction, Place, PoolState, QueueReport, Resize, Wait
-from muster_scheduler.ports import DecisionLog, DecisionObserver, TotalsPublisher
+from muster_scheduler.ports import CycleObserver, DecisionLog, DecisionObserver, TotalsPublisher
 from muster_scheduler.state_access import StateAccess
 from muster_service.logs import fields
 
@@ -50,6 +50,7 @@ class LeaderTerm:
         decisions: DecisionLog,
         totals: TotalsPublisher,
         observer: DecisionObserver,
+        cycles: CycleObserver,
         clock: Callable[[], int],
         wait_applied: Callable[[int], Awaitable[None]],
     ) -> None:
@@ -58,6 +59,7 @@ class LeaderTerm:
         self._decisions = decisions
         self._totals = totals
         self._observer = observer
+        self._cycles = cycles
         self._clock = clock
         self._wait_applied = wait_applied
         self._woken = asyncio.Event()
@@ -86,6 +88,11 @@ class LeaderTerm:
         if report is not None:
             self._queue_report = report
         return self._queue_report
+
+    @property
+    def totals(self) -> CapacityChanged | None:
+        """The totals of the pool as they were published last."""
+        return self._published
 
     async def observe(self, batch: Sequence[StoredEvent]) -> None:
         """Apply events of jobs."""
@@ -136,12 +143,16 @@ class LeaderTerm:
             return
 
     async def _decide(self) -> None:
-        started_ns = time.time_ns()
+        started_ns, started = time.time_ns(), time.monotonic()
         decisions, cpu_s = await self._access.in_thread(self._calculate)
-        self._next_cycle_at = time.monotonic() + min(_PAUSE_FACTOR * cpu_s, _LONGEST_PAUSE_S)
+        decided = time.monotonic()
+        self._cycles.observe_cycle(decided - started)
+        self._next_cycle_at = decided + min(_PAUSE_FACTOR * cpu_s, _LONGEST_PAUSE_S)
         instructions = [i for i in decisions if i.job_id not in self._rejected_jobs]
         for first in range(0, len(instructions), _BATCH):
             await self._commit(instructions[first : first + _BATCH], started_ns)
+        if instructions:
+            self._cycles.observe_commit(time.monotonic() - decided)
         if self._clock() >= self._publish_at:
             await self._publish_totals()
 

@@ -55,6 +55,8 @@ class BusPublisher:
         self._validations = metrics.counter(
             "muster_validations", "submissions validated, by result", ("result",)
         )
+        for event in (JobValidated, JobRejected):
+            self._validations.labels(event.__name__)
         self._telemetry = telemetry
 
     async def publish(self, submission: StoredEvent, jobs: Sequence[JobValidated]) -> bool:

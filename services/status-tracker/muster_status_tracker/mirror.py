@@ -26,6 +26,10 @@ class LiveRecords(Protocol):
         """Iterate over existing values, then changes."""
         ...
 
+    async def catch_up(self) -> None:
+        """Return when ``changes`` has returned every write before this call. Raises ``BusUnavailable``."""
+        ...
+
     async def read(self, change: KeyChange, decode: Decode[JobRecord]) -> JobRecord | None:
         """Return the record of a change, or None if it was removed or cannot be read."""
         ...
@@ -70,6 +74,11 @@ class RecordMirror:
         if len(self._owned) == PARTITIONS:
             return True
         return not self._is_outdated and self._following is not None and self._following.listed.is_set()
+
+    async def catch_up(self) -> None:
+        """Return when every write before this call is mirrored. Raises ``BusUnavailable``."""
+        if (following := self._following) is not None:
+            await following.catch_up()
 
     def own(self, partitions: frozenset[int]) -> None:
         """Set the owned partitions, whose records are left out."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from muster_core.models import JobRecord, Phase
+from muster_core.models import TERMINAL_PHASES, JobRecord, Phase
 from muster_events import spans
 from muster_service.metrics import Metrics
 from muster_service.trace_context import SpanRef, extract
@@ -71,6 +71,8 @@ class TransitionMetrics:
     def __init__(self, observer: TransitionObserver, metrics: Metrics) -> None:
         self._observer = observer
         self._finished = metrics.counter("muster_jobs_finished", "jobs that ended, by phase", ("phase",))
+        for phase in TERMINAL_PHASES:
+            self._finished.labels(phase.value)
         self._restarts = metrics.counter("muster_gang_restarts", "gang restarts")
         self._to_run = metrics.histogram(
             "muster_time_to_run_seconds", "from the submission until all replicas run", buckets=_BUCKETS_S

@@ -57,6 +57,10 @@ class ReadProgress(Protocol):
         """Return whether the records are those of now; not after the instance was paused, until it has read them again."""
         ...
 
+    async def wait_complete(self, within_s: float) -> bool:
+        """Return whether ``is_complete``, after waiting at most ``within_s`` seconds."""
+        ...
+
     def is_own(self, job_id: str) -> bool:
         """Return whether this instance applies the events of the job itself."""
         ...

@@ -23,6 +23,8 @@ from muster_status_tracker.records import MissedChanges, RecordCache, RecordChan
 _DEFAULT_PAGE = 50
 _LARGEST_PAGE = 1000
 _CHECK_EVERY_S = 0.25
+_RESUME_S = 0.5
+"""How long a query waits after a pause, so that clients notice nothing of it."""
 _ALL_NAMESPACES = "-"
 _DEFAULT_NAMESPACE = "default"
 
@@ -220,7 +222,7 @@ class RecordServicer(queries_pb2_grpc.RecordServiceServicer):
         return not phases or record.phase in phases
 
     async def _check_complete(self, context: ServerContext) -> None:
-        if not self._progress.is_complete():
+        if not self._progress.is_complete() and not await self._progress.wait_complete(_RESUME_S):
             await context.abort(
                 grpc.StatusCode.UNAVAILABLE,
                 "this instance is reading the records; try again or ask another one",

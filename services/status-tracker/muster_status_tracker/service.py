@@ -20,6 +20,7 @@ from muster_bus import (
 )
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.partition_reader import acknowledged
+from muster_bus.pause_detector import PauseDetector
 from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
@@ -70,6 +71,7 @@ log = logging.getLogger(__name__)
 _MAX_SLEEP_S = 1.0
 _READINESS_S = 0.5
 _POLL_S = 0.02
+_CATCH_UP_S = 5.0
 _TICK_S = 0.1
 """How long (s) events are batched under load."""
 
@@ -117,6 +119,8 @@ class PartitionTracker:
         self._membership = membership
         self._records = records_of(bus, written_in_groups=True)
         self._readers: dict[int, PartitionReader] = {}
+        self._handlers: dict[int, PartitionHandler] = {}
+        self._pauses = PauseDetector(self._catch_up)
         self._partitions = PartitionOwner(self._track, on_complete=lambda _: self._set_ready())
         self._history = self._records.watch_headers(ENDED_RECORDS)
         self._mirror = RecordMirror(
@@ -126,16 +130,19 @@ class PartitionTracker:
             cache=cache,
             on_listed=self._set_ready,
         )
+        self._observer = TransitionMetrics(JobSpanRecorder(ctx.telemetry), ctx.metrics)
+        ctx.check_ready("records", self.is_complete)
         self._invalid = ctx.metrics.counter(
             "muster_invalid_transitions", "events that are invalid in the job's phase"
         )
 
     def is_complete(self) -> bool:
-        """Return whether the records are those of now: every owned partition is read, the others are mirrored, and no other
-        instance can have taken a partition unnoticed.
+        """Return whether the records are those of now: every owned partition is read, the others are mirrored, what was stored during
+        a pause is read, and no other instance can have taken a partition unnoticed.
         """
         return (
             self._membership.is_current
+            and self._pauses.has_caught_up
             and self._partitions.is_complete
             and self._history.listed.is_set()
             and self._mirror.is_listed
@@ -245,6 +252,34 @@ class PartitionTracker:
             tasks.create_task(self._await_history())
             tasks.create_task(self._refresh_readiness())
             tasks.create_task(self._mirror.run())
+            tasks.create_task(self._pauses.run())
+
+    async def wait_complete(self, within_s: float) -> bool:
+        """See ``ReadProgress``."""
+        try:
+            async with asyncio.timeout(within_s):
+                while not self.is_complete():  # noqa: ASYNC110 - many conditions, which nothing announces together
+                    await asyncio.sleep(_POLL_S)
+        except TimeoutError:
+            return False
+        return True
+
+    async def _catch_up(self) -> None:
+        """Return when everything is read that is stored now, and others can read the records; waits for an unavailable broker."""
+        while True:
+            # A reader may end meanwhile: its partition is lost, and is read again from the start if it comes back.
+            readers = list(self._readers.values())
+            try:
+                are_current = await asyncio.gather(*(reader.wait_current(_CATCH_UP_S) for reader in readers))
+                await self._history.catch_up()
+                await self._mirror.catch_up()
+                await asyncio.gather(*(handler.flush() for handler in self._handlers.values()))
+            except BusError as error:
+                log.info("what was stored during a pause cannot be read yet: %s", error)
+                await asyncio.sleep(_POLL_S)
+            else:
+                if all(are_current):
+                    return
 
     def _set_ready(self) -> None:
         self._ctx.set_ready("records", self.is_complete())
@@ -261,7 +296,7 @@ class PartitionTracker:
             cache=self._cache,
             store=store,
             publisher=LifecyclePublisher(self._bus),
-            observer=TransitionMetrics(JobSpanRecorder(self._ctx.telemetry), self._ctx.metrics),
+            observer=self._observer,
             retention=self._retention,
             clock=self._clock.now,
             count_invalid=self._invalid.inc,
@@ -292,7 +327,7 @@ class PartitionTracker:
     async def _track(self, partition: int, complete: asyncio.Event) -> None:
         await self._clock.synchronised.wait()
         reader, handler = self._reader(partition)
-        self._readers[partition] = reader
+        self._readers[partition], self._handlers[partition] = reader, handler
         try:
             # The index distinguishes events of ended jobs from those of unknown ones.
             await self._history.catch_up()
@@ -304,7 +339,7 @@ class PartitionTracker:
                 complete.set()
                 await self._watch_deadlines(handler)
         finally:
-            del self._readers[partition]
+            del self._readers[partition], self._handlers[partition]
 
     async def _watch_deadlines(self, handler: PartitionHandler) -> None:
         while True:

@@ -70,7 +70,9 @@ POD_MONITOR = _definition(
                 path=TEXT,
                 interval=TEXT,
                 relabelings=_list(
-                    _object(sourceLabels=_list(TEXT), targetLabel=TEXT, regex=TEXT, action=TEXT)
+                    _object(
+                        sourceLabels=_list(TEXT), targetLabel=TEXT, replacement=TEXT, regex=TEXT, action=TEXT
+                    )
                 ),
             )
         ),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import signal
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -97,11 +98,27 @@ async def test_a_term_starts_with_the_current_queues(broker: Broker, bus: Bus, p
         (tight,) = response.queues
         assert (tight.status.running, tight.status.waiting) == (1, 1)
         assert tight.status.oldest_wait_at.seconds
-        metrics = await one.metrics()
-    assert 'muster_queue_jobs{queue="tight"} 1.0' in metrics
-    assert 'muster_queue_allocated{queue="tight",resource="cpu"} 1000.0' in metrics
-    assert 'muster_gangs_placed_total{queue="tight"} 1.0' in metrics
-    assert "muster_pool_jobs_waiting 1.0" in metrics
+        # The totals are published at intervals.
+        async with asyncio.timeout(TIMEOUT_S):
+            while 'muster_pool_free_cpu_cores{pool="local"} 3.0' not in (metrics := await one.metrics()):
+                await asyncio.sleep(0.05)
+    tight = '{pool="local",queue="tight"}'
+    for line in (
+        f"muster_queue_jobs{tight} 1.0",
+        f"muster_queue_allocated_cpu_cores{tight} 1.0",
+        f"muster_gangs_placed_total{tight} 1.0",
+        'muster_gangs_placed_total{pool="local",queue="default"} 0.0',
+        'muster_pool_jobs_waiting{pool="local"} 1.0',
+        'muster_pool_allocatable_memory_bytes{pool="local"} 8.589934592e+09',
+        'muster_pool_allocatable_extended_resources{pool="local",resource="pods"} 100.0',
+        'muster_leader{lease="scheduler",pool="local"} 1.0',
+        'muster_elections_total{lease="scheduler",pool="local"} 1.0',
+        'muster_gangs_evicted_total{pool="local",reason="Preempted"} 0.0',
+    ):
+        assert line in metrics
+    cycles = re.search(r'^muster_scheduling_cycle_duration_seconds_count{pool="local"} (\S+)$', metrics, re.M)
+    assert cycles is not None
+    assert float(cycles[1]) >= 1
 
 
 async def test_a_paused_leader_changes_nothing_after_a_new_election(

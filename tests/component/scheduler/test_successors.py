@@ -77,4 +77,4 @@ async def test_a_proposal_that_cannot_be_applied_is_counted(broker: Broker, bus:
     await publish_resize(broker, bus)
     async with ServiceProcess.running("-m", "muster_scheduler", MUSTER_BUS_URL=broker.url) as scheduler:
         await scheduler.logged("leading")
-        assert "muster_proposals_rejected_total 1.0" in await scheduler.metrics()
+        assert 'muster_proposals_rejected_total{pool="local"} 1.0' in await scheduler.metrics()

@@ -12,6 +12,7 @@ from muster_service.tracing import Telemetry
 from muster_testing.echo import Serve
 from muster_testing.otlp import OtlpReceiver
 
+SERVICE = 'service="test.Echo"'
 FOUR_WAYS = {"Say", "Count", "Join", "Mirror"}
 
 
@@ -162,12 +163,21 @@ async def test_calls_are_counted_and_timed(serve: Serve):
         await hosted.caller.ask("Refuse")
 
     # A caller has its answer a moment before the call is over and counted.
-    refused = 'muster_grpc_handled_total{code="FAILED_PRECONDITION",method="Refuse"} 1.0'
+    refused = f'muster_grpc_handled_total{{code="FAILED_PRECONDITION",method="Refuse",{SERVICE}}} 1.0'
     async with asyncio.timeout(5):
         while refused not in hosted.metrics.exposition().decode():
             await asyncio.sleep(0.01)
 
     page = hosted.metrics.exposition().decode()
-    assert 'muster_grpc_handled_total{code="OK",method="Say"} 2.0' in page
-    assert 'muster_grpc_seconds_count{method="Say"} 2.0' in page
-    assert 'muster_grpc_running{method="Say"} 0.0' in page
+    assert f'muster_grpc_handled_total{{code="OK",method="Say",{SERVICE}}} 2.0' in page
+    assert f'muster_grpc_server_duration_seconds_count{{code="OK",method="Say",{SERVICE}}} 2.0' in page
+    assert f'muster_grpc_running{{method="Say",{SERVICE}}} 0.0' in page
+
+
+async def test_the_counters_of_a_method_exist_before_its_first_call(serve: Serve):
+    page = (await serve()).metrics.exposition().decode()
+
+    for code in ("OK", "INTERNAL", "UNAVAILABLE"):
+        assert f'muster_grpc_handled_total{{code="{code}",method="Crash",{SERVICE}}} 0.0' in page
+    assert f'muster_grpc_server_duration_seconds_count{{code="OK",method="Crash",{SERVICE}}} 0.0' in page
+    assert "grpc.health" not in page

@@ -7,7 +7,7 @@ from collections.abc import AsyncIterator
 
 import pytest
 
-from muster_bus.service_bus import PrometheusBusMetrics
+from muster_bus.prometheus import PrometheusBusMetrics
 from muster_service.http_server import HttpServer, Request, Response
 from muster_service.metrics import Exposition, Metrics
 from muster_service.readiness import Readiness
@@ -106,24 +106,44 @@ async def test_a_failing_handler_is_an_internal_error():
 
 async def test_the_bus_is_counted(server: HttpServer, metrics: Metrics):
     bus = PrometheusBusMetrics(metrics)
-    bus.published("JOBS")
+    bus.keeps(["JOBS"], ["scheduler"])
+    bus.published("JOBS", 3, 0.002)
     bus.redelivered("scheduler")
     bus.dead_lettered("scheduler")
-    bus.lag("scheduler", 7)
+    bus.pending("scheduler", 7)
+    bus.pending("lost", 1)
+    bus.stopped_reading("lost")
+    bus.stream_state("DEAD", 2, 2048, 4096)
+    bus.candidate("scheduler.local", lambda: True)
+    bus.partitions("status-tracker", 3, 16)
+    bus.is_connected(lambda: True)
     bus.reconnected()
     bus.refused()
 
     _, page = await get(server, "/metrics")
 
     for line in (
-        'muster_bus_published_total{stream="JOBS"} 1.0',
+        'muster_bus_published_total{stream="JOBS"} 3.0',
+        'muster_bus_publish_duration_seconds_count{stream="JOBS"} 1.0',
         'muster_bus_redelivered_total{consumer="scheduler"} 1.0',
         'muster_bus_dead_lettered_total{consumer="scheduler"} 1.0',
-        'muster_bus_lag{consumer="scheduler"} 7.0',
+        'muster_bus_pending_messages{consumer="scheduler"} 7.0',
+        'muster_bus_unreadable_total{stream="JOBS"} 0.0',
+        'muster_bus_restored_total{name="consumer scheduler"} 0.0',
+        'muster_stream_bytes{stream="DEAD"} 2048.0',
+        'muster_stream_limit_bytes{stream="DEAD"} 4096.0',
+        'muster_dead_letters{stream="DEAD"} 2.0',
+        'muster_leader{lease="scheduler",pool="local"} 1.0',
+        'muster_elections_total{lease="scheduler",pool="local"} 0.0',
+        'muster_partitions_owned{group="status-tracker"} 3.0',
+        'muster_membership_lapses_total{group="status-tracker"} 0.0',
+        "muster_bus_connected 1.0",
         "muster_bus_reconnected_total 1.0",
         "muster_bus_refused_total 1.0",
     ):
         assert line in page
+    assert 'consumer="lost"' not in page
+    assert "_created" not in page
 
 
 def test_a_name_belongs_to_one_kind_of_metric(metrics: Metrics):

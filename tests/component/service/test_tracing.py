@@ -2,9 +2,14 @@
 
 import asyncio
 import time
+from collections.abc import Sequence
 
 import pytest
+from opentelemetry.sdk.trace import ReadableSpan
+from opentelemetry.sdk.trace.export import SpanExportResult
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from muster_service import tracing
 from muster_service.trace_context import SpanRef, current_ref, span_ref, trace_ref
 from muster_service.tracing import SpanEvent, Telemetry
 from muster_testing.otlp import OtlpReceiver
@@ -147,3 +152,39 @@ def test_a_receiver_that_is_away_does_not_hold_up_the_end():
     telemetry.shutdown(timeout_s=0.5)
 
     assert time.monotonic() - started < 3
+
+
+async def test_spans_that_are_not_exported_are_counted(
+    receiver: OtlpReceiver, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(tracing, "_MAX_QUEUE", 512)
+    dropped: list[tuple[str, int]] = []
+    telemetry = Telemetry.start(
+        "demo", "demo-0", receiver.endpoint, on_dropped=lambda reason, spans: dropped.append((reason, spans))
+    )
+    for number in range(2000):
+        telemetry.record("x", parent=None, key=f"{number}", start_ns=1, end_ns=2)
+    await flushed(telemetry)
+
+    assert dropped
+    assert {reason for reason, _ in dropped} == {"queue_full"}
+    assert len(receiver.spans()) + sum(spans for _, spans in dropped) == 2000
+
+
+async def test_spans_whose_export_fails_are_counted(monkeypatch: pytest.MonkeyPatch):
+    class Refusing(InMemorySpanExporter):
+        def export(self, spans: Sequence[ReadableSpan]) -> SpanExportResult:
+            return SpanExportResult.FAILURE
+
+    def refusing(_: str) -> Refusing:
+        return Refusing()
+
+    monkeypatch.setattr(tracing, "_otlp_exporter", refusing)
+    dropped: list[tuple[str, int]] = []
+    telemetry = Telemetry.start(
+        "demo", "demo-0", "http://nowhere", on_dropped=lambda reason, spans: dropped.append((reason, spans))
+    )
+    telemetry.record("x", parent=None, key="1", start_ns=1, end_ns=2)
+    await flushed(telemetry)
+
+    assert dropped == [("export_failed", 1)]

@@ -45,6 +45,7 @@ class Scene:
             clock=lambda: self.now,
             grace_us=GRACE,
             metrics=self.metrics,
+            pool="local",
         ).review
 
     def runs(self, *runs: ReplicaRecord) -> None:
@@ -66,7 +67,7 @@ class Scene:
     def orphans(self) -> str:
         """The exposed number of orphans."""
         lines = self.metrics.exposition().decode().splitlines()
-        [line] = [line for line in lines if line.startswith("muster_orphans ")]
+        [line] = [line for line in lines if line.startswith("muster_orphans{")]
         return line.split()[1]
 
     async def _mark(self, _: str, mark: OrphanMark | None) -> None:

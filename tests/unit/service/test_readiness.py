@@ -42,3 +42,22 @@ def test_a_missing_resource_is_named_with_its_reason_and_does_not_keep_calls_fro
     readiness.set("storage", True, needed_to_answer=False)
 
     assert (readiness.ready, readiness.waiting_for, answers) == (False, ["records"], [False])
+
+
+def test_a_condition_with_a_check_is_asked_each_time_and_announced_when_it_is_set():
+    readiness = Readiness()
+    received: list[bool] = []
+    readiness.listen(received.append)
+    current = True
+    readiness.check("records", lambda: current)
+    readiness.set("records", True)
+    assert readiness.ready
+
+    current = False
+    assert (readiness.ready, readiness.answers, readiness.waiting_for) == (False, False, ["records"])
+    assert received == []
+    readiness.set("records", True)
+    assert received == [False]
+    current = True
+    readiness.set("records", True)
+    assert received == [False, True]

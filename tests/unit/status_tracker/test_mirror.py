@@ -43,6 +43,10 @@ class FakeWatch:
             yield await self._changes.get()
             self.taken += 1
 
+    async def catch_up(self) -> None:
+        while not self._changes.empty():
+            await asyncio.sleep(0)
+
     async def read(self, change: KeyChange, decode: Decode[JobRecord]) -> JobRecord | None:
         return decode(change.value) if change.value is not None else None
 

@@ -72,6 +72,9 @@ class Progress:
         self.last: dict[str, int] = {}
         self.position = 0
 
+    async def wait_complete(self, within_s: float) -> bool:
+        return self.is_complete()
+
     def is_complete(self) -> bool:
         return self.complete
 

@@ -8,6 +8,7 @@ builds the proposals and remembers the last ones; ``pool`` follows a pool's even
 from muster_core.autoscaling.planner import next_check as next_check, plan as plan
 from muster_core.autoscaling.pool import LazyPoolState as LazyPoolState
 from muster_core.autoscaling.proposals import (
+    PROPOSAL_CODES as PROPOSAL_CODES,
     ProposalHistory as ProposalHistory,
     ScaleProposal as ScaleProposal,
 )

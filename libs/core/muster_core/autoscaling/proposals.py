@@ -22,6 +22,9 @@ IDLE = "Idle"
 STARVED_JOB = "StarvedJob"
 """The code of shrinking for a starved job."""
 
+PROPOSAL_CODES = (IDLE, STARVED_JOB)
+"""Why a resize is proposed."""
+
 _US = 1_000_000
 _UNCHANGED_FACTOR = 20
 """How many times longer a proposal waits for its repetition when the pool has not changed."""

@@ -24,6 +24,11 @@ from muster_core.scheduling.queues import (
     change_queues as change_queues,
     validate_queues as validate_queues,
 )
+from muster_core.scheduling.reasons import (
+    EVICTION_CODES as EVICTION_CODES,
+    RESIZE_CODES as RESIZE_CODES,
+    WAIT_CODES as WAIT_CODES,
+)
 from muster_core.scheduling.reservations import Reservation as Reservation
 from muster_core.scheduling.state import (
     Evict as Evict,

@@ -13,7 +13,7 @@ from muster_core.events import Assignment
 from muster_core.lifecycle import BUILD_FAILED, START_TIMEOUT, WAITING_FOR_BUILD
 from muster_core.models import JobRecord, Phase, Reason, ReplicaRecord, ReplicaState, replica_name
 from muster_core.quantities import counted, format_amount, format_demand
-from muster_core.scheduling.placement import Placement, Snapshot
+from muster_core.scheduling.placement import INSUFFICIENT_RESOURCES, NO_MATCHING_NODE, Placement, Snapshot
 
 NAME_IN_USE = "NameInUse"
 REJECTED_BY_NODE = "RejectedByNode"
@@ -26,6 +26,34 @@ BEHIND_RESERVATION = "BehindReservation"
 BEHIND_FIRST = "BehindFirst"
 PREEMPTED = "Preempted"
 RECLAIMED = "Reclaimed"
+GROWN = "Grown"
+SHRUNK = "Shrunk"
+
+WAIT_CODES = (
+    INSUFFICIENT_RESOURCES,
+    NO_MATCHING_NODE,
+    NAME_IN_USE,
+    NO_SUCH_QUEUE,
+    QUEUE_LIMIT,
+    BEHIND_RESERVATION,
+    BEHIND_FIRST,
+    WAITING_FOR_BUILD,
+    BUILD_FAILED,
+)
+"""Why a job waits."""
+EVICTION_CODES = (REJECTED_BY_NODE, DISRUPTED, NODE_LOST, PREEMPTED, RECLAIMED, START_TIMEOUT)
+"""Why a gang is evicted."""
+RESIZE_CODES = (
+    GROWN,
+    SHRUNK,
+    REJECTED_BY_NODE,
+    DISRUPTED,
+    NODE_LOST,
+    PREEMPTED,
+    RECLAIMED,
+    START_TIMEOUT,
+)
+"""Why a gang is resized, unless it is proposed."""
 
 _REPLICAS_NAMED = 4
 

@@ -83,7 +83,7 @@ def grow(
         attempt=record.attempt,
         generation=record.generation + 1,
         added=added,
-        reason=reason or _size_reason("Grown", role, size, size + len(added), target),
+        reason=reason or _size_reason(reasons.GROWN, role, size, size + len(added), target),
         policy=policy,
     )
 
@@ -100,7 +100,7 @@ def shrink(record: JobRecord, role: str, target: int, *, policy: str) -> Resize 
         attempt=record.attempt,
         generation=record.generation + 1,
         removed=tuple(ReplicaRef(role=role, index=index) for index in removed),
-        reason=_size_reason("Shrunk", role, len(indices), lowest, target),
+        reason=_size_reason(reasons.SHRUNK, role, len(indices), lowest, target),
         policy=policy,
     )
 

@@ -8,7 +8,13 @@ partitions with the help of ``reflector``, and ``pod_status`` turns a pod into a
 they exchange.
 """
 
-from muster_runtimes.kubernetes.api_client import ApiClient as ApiClient, RateLimiter as RateLimiter
+from muster_runtimes.kubernetes.api_client import (
+    NO_RESPONSE as NO_RESPONSE,
+    VERBS as VERBS,
+    ApiClient as ApiClient,
+    RateLimiter as RateLimiter,
+    RequestMetrics as RequestMetrics,
+)
 from muster_runtimes.kubernetes.auth import Credentials as Credentials, CredentialsError as CredentialsError
 from muster_runtimes.kubernetes.errors import KubernetesApiError as KubernetesApiError
 from muster_runtimes.kubernetes.logs import LogArchive as LogArchive

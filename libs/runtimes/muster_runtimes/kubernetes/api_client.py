@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import time
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from types import TracebackType
@@ -83,6 +84,33 @@ class RateLimiter:
             await asyncio.sleep(self._next_at - now)
 
 
+class RequestMetrics:
+    """Metrics of requests by verb: ``get`` (also of lists), ``create``, ``patch``, ``delete``, and ``stream`` (watches and logs).
+
+    This class counts nothing; a subclass does.
+    """
+
+    def started(self, verb: str, /) -> None:
+        """A request was sent."""
+
+    def responded(self, verb: str, code: str, duration_s: float, /) -> None:
+        """A request got a response with this HTTP status, after so many seconds; ``code`` is ``error`` without a response."""
+
+    def ended(self, verb: str, /) -> None:
+        """A request is over; a stream has ended."""
+
+
+_NO_METRICS = RequestMetrics()
+_UNSENT = (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL)
+NO_RESPONSE = "error"
+"""The code of a request without a response."""
+_VERBS = {"GET": "get", "POST": "create", "PATCH": "patch", "DELETE": "delete"}
+_STREAM = "stream"
+
+VERBS = (*_VERBS.values(), _STREAM)
+"""The verbs of ``RequestMetrics``."""
+
+
 class ResponseStream(msgspec.Struct, frozen=True):
     """A streaming response: its media type, without parameters, and its bytes as they come."""
 
@@ -93,9 +121,17 @@ class ResponseStream(msgspec.Struct, frozen=True):
 class ApiClient:
     """Raises ``KubernetesApiError`` and its subclasses only; close it with ``aclose``. ``timeout_s`` bounds each request."""
 
-    def __init__(self, *, credentials: Credentials, limits: RateLimiter, timeout_s: float = 30.0) -> None:
+    def __init__(
+        self,
+        *,
+        credentials: Credentials,
+        limits: RateLimiter,
+        timeout_s: float = 30.0,
+        metrics: RequestMetrics = _NO_METRICS,
+    ) -> None:
         self._credentials = credentials
         self._limits = limits
+        self._metrics = metrics
         self._server = credentials.server
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
@@ -149,15 +185,23 @@ class ApiClient:
         """Open a streaming response; ``idle_timeout_s`` without any bytes raises ``ApiUnavailable``."""
         timeout = aiohttp.ClientTimeout(total=None, sock_connect=_CONNECT_S, sock_read=idle_timeout_s)
         headers = {"Accept": accept, **await self._identity()}
+        started, code = time.perf_counter(), NO_RESPONSE
+        self._metrics.started(_STREAM)
         try:
             async with self._session.get(
                 self._server + path, params=query, headers=headers, timeout=timeout
             ) as response:
+                code = str(response.status)
+                self._metrics.responded(_STREAM, code, time.perf_counter() - started)
                 if response.status >= FIRST_ERROR:
                     raise_for_response("GET", response.status, response.headers, await response.read())
                 yield ResponseStream(response.content_type, response.content.iter_any())
         except (aiohttp.ClientError, TimeoutError, ConnectionError) as error:
+            if code is NO_RESPONSE:
+                self._metrics.responded(_STREAM, code, time.perf_counter() - started)
             raise ApiUnavailable(_message(error)) from error
+        finally:
+            self._metrics.ended(_STREAM)
 
     @asynccontextmanager
     async def websocket(
@@ -211,15 +255,20 @@ class ApiClient:
         self, method: str, path: str, query: Query | None, body: bytes | None, headers: dict[str, str]
     ) -> bytes:
         headers |= await self._identity()
+        verb, started = _VERBS[method], time.perf_counter()
+        self._metrics.started(verb)
         try:
             async with self._session.request(
                 method, self._server + path, params=query, data=body, headers=headers, allow_redirects=False
             ) as response:
                 data = await response.read()
-        except (aiohttp.ClientConnectorError, aiohttp.ConnectionTimeoutError, aiohttp.InvalidURL) as error:
-            raise ApiUnavailable(_message(error)) from error
         except (aiohttp.ClientError, TimeoutError, OSError) as error:
-            raise no_response(method)(_message(error)) from error
+            self._metrics.responded(verb, NO_RESPONSE, time.perf_counter() - started)
+            raised = ApiUnavailable if isinstance(error, _UNSENT) else no_response(method)
+            raise raised(_message(error)) from error
+        finally:
+            self._metrics.ended(verb)
+        self._metrics.responded(verb, str(response.status), time.perf_counter() - started)
         if response.status == UNAUTHORIZED:
             await self._credentials.load()
         if response.status >= FIRST_ERROR:

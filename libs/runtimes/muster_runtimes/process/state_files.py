@@ -6,7 +6,8 @@ a reserved port, and ``trash/`` is being deleted. Every name is checked before i
 Runs are looked for in live jobs only, so that the cost of a scan and the memory of observations follow these. A live job has a file
 ``live/<job>``. A job that has ended is archived: the file moves to ``archiving/<job>.<token>``, which counts like the file itself; then
 the runs of the job are read; then the file is removed, or ``live/<job>`` is created again if a run has not ended. A shim creates
-``live/<job>`` before it starts its replica. So every run that has not ended is found, whoever is killed or paused.
+``live/<job>`` before it starts its replica. So every run that has not ended is found, whichever
+instance is killed or paused at whatever step.
 
 Only the holder of a run's lock writes its state. Pod-launcher takes the lock to finish a run that never started and to record an end
 that no shim recorded; so no pod-launcher can contradict a shim, nor another pod-launcher.
@@ -259,7 +260,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
     def leave_live(self, job_id: str) -> Generator[None]:
         """Archive a live job, unless the body makes it live again or raises. The job counts as live until the body has ended."""
         own = self.archiving / f"{safe_name(job_id)}.{os.urandom(8).hex()}"
-        left = (name for name in os.listdir(self.archiving) if name.rpartition(".")[0] == job_id)  # noqa: PTH208
+        left = (name for name in _listed(self.archiving) if name.rpartition(".")[0] == job_id)
         for file in (self.live / job_id, *(self.archiving / name for name in left)):
             # The files that others have left are replaced by this one, which is known to no other instance.
             with suppress(FileNotFoundError):
@@ -323,6 +324,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
 
     def job_ids(self) -> Iterator[str]:
         """Yield the live jobs."""
+        # A directory that an older version has left has no marks yet.
         yield from self._live_names() if self.live.exists() else _names(self.jobs)
 
     def archived_job_ids(self) -> set[str]:
@@ -334,7 +336,7 @@ class StateDirectory(msgspec.Struct, frozen=True):
     def _live_names(self) -> set[str]:
         # In this order, because a file may move from the first to the second.
         live = _names(self.live)
-        archiving = (name.rpartition(".")[0] for name in os.listdir(self.archiving))  # noqa: PTH208
+        archiving = (name.rpartition(".")[0] for name in _listed(self.archiving))
         return live | {job_id for job_id in archiving if _TOKEN.fullmatch(job_id)}
 
     def replicas(self, job_id: str) -> Iterator[ReplicaId]:
@@ -359,7 +361,14 @@ def safe_name(token: str) -> str:
 
 def _names(parent: Path) -> set[str]:
     # Tens of thousands of names are read without a path for each.
-    return {name for name in os.listdir(parent) if _TOKEN.fullmatch(name)}  # noqa: PTH208
+    return {name for name in _listed(parent) if _TOKEN.fullmatch(name)}
+
+
+def _listed(parent: Path) -> list[str]:
+    try:
+        return os.listdir(parent)  # noqa: PTH208
+    except FileNotFoundError:
+        return []
 
 
 def _subdirectories(parent: Path) -> list[Path]:

@@ -128,6 +128,11 @@ class WebhookSender:
         self._concurrency = asyncio.Semaphore(_CONCURRENT_REQUESTS)
         self._gone = False
         metrics.gone.labels(receiver.name).set(0)
+        metrics.pending.labels(receiver.name)
+        metrics.delays.labels(receiver.name)
+        metrics.dead_lettered.labels(receiver.name)
+        for result in DeliveryResult:
+            metrics.requests.labels(receiver.name, result.value)
 
     async def deliver(self, body: bytes) -> Delivery:
         """Retry until it is delivered, rejected, or the receiver's attempts are used up."""

@@ -258,6 +258,10 @@ async def test_all_jobs_that_an_older_version_has_left_are_live(harness: Runtime
     assert list(runtime.job_ids()) == ["job-1"]
 
 
+def test_a_root_that_does_not_exist_yet_has_no_jobs(harness: RuntimeHarness):
+    assert list(harness.directory.job_ids()) == list(harness.directory.archived_job_ids()) == []
+
+
 async def test_the_mark_of_a_job_without_a_directory_is_removed_with_the_job(harness: RuntimeHarness):
     runtime = harness.runtime()
     (harness.directory.live / "job-1").touch()

@@ -11,7 +11,8 @@ import msgspec
 import pytest
 from aiohttp import web
 
-from muster_runtimes.kubernetes import ApiClient, Credentials, RateLimiter
+from muster_pod_launcher.kubernetes_metrics import PrometheusRequestMetrics
+from muster_runtimes.kubernetes import ApiClient, Credentials, RateLimiter, RequestMetrics
 from muster_runtimes.kubernetes.errors import (
     AlreadyExists,
     ApiUnavailable,
@@ -25,6 +26,7 @@ from muster_runtimes.kubernetes.errors import (
 from muster_runtimes.kubernetes.objects import MAGIC, Pod
 from muster_runtimes.kubernetes.reflector import PROTOBUF_EVENTS, Reflector, WatchTarget
 from muster_runtimes.kubernetes.v1 import pods_pb2 as pb
+from muster_service.metrics import Metrics
 
 HttpResponse = Callable[[web.Request], web.StreamResponse]
 
@@ -48,7 +50,9 @@ class Server:
 
 
 @contextlib.asynccontextmanager
-async def serving(path: Path, *, timeout_s: float = 30.0) -> AsyncGenerator[tuple[Server, ApiClient]]:
+async def serving(
+    path: Path, *, timeout_s: float = 30.0, metrics: RequestMetrics | None = None
+) -> AsyncGenerator[tuple[Server, ApiClient]]:
     server = Server()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.handle)
@@ -68,7 +72,10 @@ async def serving(path: Path, *, timeout_s: float = 30.0) -> AsyncGenerator[tupl
     credentials = Credentials(kubeconfig=path / "kubeconfig")
     await credentials.load()
     api = ApiClient(
-        credentials=credentials, limits=RateLimiter(in_flight=2, per_second=0), timeout_s=timeout_s
+        credentials=credentials,
+        limits=RateLimiter(in_flight=2, per_second=0),
+        timeout_s=timeout_s,
+        metrics=metrics or RequestMetrics(),
     )
     try:
         yield server, api
@@ -278,3 +285,40 @@ async def test_an_object_written_during_a_list_is_kept(tmp_path: Path) -> None:
         task.cancel()
         await asyncio.gather(task, return_exceptions=True)
     assert set(reflected.objects) == {"late"}
+
+
+async def test_requests_are_counted_by_verb_and_status(tmp_path: Path) -> None:
+    metrics = Metrics(process=False)
+    async with serving(tmp_path, timeout_s=0.2, metrics=PrometheusRequestMetrics(metrics)) as (server, api):
+        server.answers = [
+            found(pod_named("p", 1)),
+            status(429, retry_after="0"),
+            found(pod_named("p", 1)),
+            status(404, "NotFound"),
+            lines({}),
+        ]
+        await api.get("/p", Pod)
+        await api.get("/p", Pod)
+        with pytest.raises(ObjectNotFound):
+            await api.delete("/p")
+        async with api.stream("/p", query={}, idle_timeout_s=1) as opened:
+            page = metrics.exposition().decode()
+            assert 'muster_kubernetes_requests_in_flight{verb="stream"} 1.0' in page
+            assert [chunk async for chunk in opened.chunks]
+        await server.stop()
+        with pytest.raises(KubernetesApiError):
+            await api.create("/p", {}, Pod)
+
+    page = metrics.exposition().decode()
+    for line in (
+        'muster_kubernetes_requests_total{code="200",verb="get"} 2.0',
+        'muster_kubernetes_requests_total{code="429",verb="get"} 1.0',
+        'muster_kubernetes_requests_total{code="404",verb="delete"} 1.0',
+        'muster_kubernetes_requests_total{code="200",verb="stream"} 1.0',
+        'muster_kubernetes_requests_total{code="error",verb="create"} 1.0',
+        'muster_kubernetes_requests_total{code="503",verb="patch"} 0.0',
+        'muster_kubernetes_request_duration_seconds_count{verb="get"} 3.0',
+        'muster_kubernetes_requests_in_flight{verb="stream"} 0.0',
+        'muster_kubernetes_requests_in_flight{verb="create"} 0.0',
+    ):
+        assert line in page

@@ -55,6 +55,7 @@ from muster_core.scheduling.placement.gang import (
 )
 from muster_core.scheduling.placement.growth import place_more as place_more
 from muster_core.scheduling.placement.shortfall import (
+    INSUFFICIENT_RESOURCES as INSUFFICIENT_RESOURCES,
     NO_MATCHING_NODE as NO_MATCHING_NODE,
     Miss as Miss,
     Shortfall as Shortfall,
