@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
-from importlib.metadata import version
 
 from muster_bus import BrokerClock, Bus, BusSettings
 from muster_bus.catalogue_reconciler import CatalogueReconciler
@@ -15,6 +14,7 @@ from muster_bus.prometheus import PrometheusBusMetrics
 from muster_bus.provision import ConsumerSpec
 from muster_bus.write_probe import WriteProbe
 from muster_service.app import Context
+from muster_service.process_metrics import installed_version
 from muster_service.settings import ServiceSettings
 
 
@@ -37,7 +37,7 @@ def _status(ctx: Context) -> InstanceStatus:
     return InstanceStatus(
         service=ctx.service,
         instance=ctx.instance,
-        version=version(f"muster-{ctx.service}"),
+        version=installed_version(),
         waiting_for=tuple(ctx.readiness.waiting_for),
         at_ns=time.time_ns(),
     )

@@ -21,7 +21,7 @@ def register_process_metrics(metrics: Metrics, readiness: Readiness) -> None:
     """Register the version, the readiness and the tasks of this process; call it in the event loop."""
     loop = asyncio.get_running_loop()
     info = metrics.gauge("muster_build_info", "1, labelled with the version of this process", ("version",))
-    info.labels(_version()).set(1)
+    info.labels(installed_version()).set(1)
     tasks = metrics.gauge("muster_tasks", "tasks of the event loop; steady growth is a leak")
     tasks.set_function(lambda: len(asyncio.all_tasks(loop)))
     metrics.registry.register(_ReadinessCollector(readiness))
@@ -35,7 +35,8 @@ def count_dropped_spans(metrics: Metrics) -> Callable[[str, int], None]:
     return lambda reason, spans: dropped.labels(reason).inc(spans)
 
 
-def _version() -> str:
+def installed_version() -> str:
+    """Return the version of this process; ``unknown`` if its packages are not installed."""
     try:
         return version(_PACKAGE)
     except PackageNotFoundError:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from importlib.metadata import version
-
 from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, probes_of
 from muster_events.subjects import UNSTORED
@@ -27,6 +25,7 @@ from muster_rpc.v1 import (
 )
 from muster_service.app import Context
 from muster_service.grpc_client import channel
+from muster_service.process_metrics import installed_version
 
 
 async def build(settings: GatewaySettings, ctx: Context) -> None:
@@ -77,7 +76,7 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
                 bus=bus,
                 runtimes=queries_pb2_grpc.RuntimeServiceStub(launcher),
                 monitor_urls=[url for part in settings.bus_monitor_url.split(",") if (url := part.strip())],
-                version=version("muster-gateway"),
+                version=installed_version(),
             ),
         ),
     )
