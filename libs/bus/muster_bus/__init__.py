@@ -34,7 +34,6 @@ from muster_bus.errors import (
     WrongSequence as WrongSequence,
 )
 from muster_bus.group_commit import GroupCommit as GroupCommit
-from muster_bus.instances import Instance as Instance, InstanceRegistry as InstanceRegistry
 from muster_bus.key_value import (
     Entry as Entry,
     HeaderWatch as HeaderWatch,

@@ -72,6 +72,16 @@ class NatsClient(Protocol):
         """The broker's largest payload in bytes."""
         ...
 
+    @property
+    def server_version(self) -> str:
+        """The broker's version; empty before the first connection."""
+        ...
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether the broker has JetStream."""
+        ...
+
     async def connect(
         self,
         servers: list[str],
@@ -184,6 +194,16 @@ class _Client(Client):
     And it makes another connection after bytes that are not the protocol, whichever error they lead to. The library stops
     reading or reconnecting at errors that it does not expect, with a line in the log.
     """
+
+    @property
+    def server_version(self) -> str:
+        """See ``NatsClient``."""
+        return str(self._server_info.get("version", ""))
+
+    @property
+    def has_jetstream(self) -> bool:
+        """See ``NatsClient``."""
+        return bool(self._server_info.get("jetstream"))
 
     async def subscribe_direct(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
         """See ``NatsClient``."""

@@ -133,6 +133,21 @@ class Bus:
         return self._settings.inbox_prefix
 
     @property
+    def server_version(self) -> str:
+        """The version of the server that the connection is to."""
+        return self._client.server_version
+
+    @property
+    def has_jetstream(self) -> bool:
+        """Whether that server has JetStream."""
+        return self._client.has_jetstream
+
+    @property
+    def max_payload(self) -> int:
+        """The largest message that that server takes, in bytes."""
+        return self._client.max_payload
+
+    @property
     def generation(self) -> int:
         """The number of connections made; what the broker knew of an earlier one may be lost."""
         return self._generation

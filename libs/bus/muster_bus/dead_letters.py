@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable
 from contextlib import suppress
 from secrets import token_hex
@@ -174,6 +174,13 @@ class DeadLetters:
             stream=self._stream, filters=[f"{await self._stream_prefix()}.>"], after=0, through=last
         )
         return [_dead_letter(message) async for chunk in read_range(self._bus, stretch) for message in chunk]
+
+    async def count(self) -> dict[str, int]:
+        """Return the number of dead letters of each consumer that has any. Raises ``BusUnavailable``."""
+        prefix = f"{await self._stream_prefix()}."
+        subjects = await _api.subjects(self._bus, self._stream, f"{prefix}>")
+        # Each has a subject of its own, which ends with its stream and its sequence.
+        return dict(Counter(one.removeprefix(prefix).rsplit(".", 2)[0] for one in sorted(subjects)))
 
     async def get(self, sequence: int) -> DeadLetter | None:
         """Return the dead letter with this sequence, or ``None``."""

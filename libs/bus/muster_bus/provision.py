@@ -98,7 +98,7 @@ async def provision(
 async def put_stream(bus: Bus, spec: StreamSpec) -> None:
     """Create the stream, or update it if it differs; raises as ``provision`` does."""
     try:
-        await _put(bus, _stream(spec))
+        await _put(bus, stream_config(spec))
     except StreamFull as refusal:
         raise StreamFull(
             f"stream {spec.name} of {spec.max_bytes} bytes does not fit into the broker's store: {refusal.description}",
@@ -155,7 +155,8 @@ async def _config_of(bus: Bus, stream: str) -> dict[str, object] | None:
         return None
 
 
-def _stream(spec: StreamSpec) -> dict[str, object]:
+def stream_config(spec: StreamSpec) -> dict[str, object]:
+    """Return the broker's configuration of a stream."""
     return {
         "name": spec.name,
         "subjects": list(spec.subjects),

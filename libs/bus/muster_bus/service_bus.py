@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 
-from muster_bus import BrokerClock, Bus, BusSettings, InstanceRegistry, KeyValueStore
+from muster_bus import BrokerClock, Bus, BusSettings
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.disk import shortage
+from muster_bus.instance_status import InstanceStatus, answer_status_requests
 from muster_bus.pending_messages import report_pending
 from muster_bus.prometheus import PrometheusBusMetrics
 from muster_bus.provision import ConsumerSpec
@@ -15,9 +17,11 @@ from muster_service.app import Context
 from muster_service.settings import ServiceSettings
 from muster_service.version import VERSION
 
+_STARTED_AT_NS = time.time_ns()
+
 
 async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:
-    """Wait for the broker as long as necessary, and return the connection."""
+    """Wait for the broker as long as necessary, and return the connection, on which requests for the status are answered."""
     metrics = PrometheusBusMetrics(ctx.metrics)
     bus = await Bus.connect(
         BusSettings(url=settings.bus_url, user=settings.bus_user, password=settings.bus_password),
@@ -27,18 +31,19 @@ async def connect_bus(settings: ServiceSettings, ctx: Context) -> Bus:
     metrics.is_connected(lambda: bus.connected)
     ctx.add_part("pending-messages", lambda: report_pending(bus))
     ctx.on_close(bus.close)
+    await answer_status_requests(bus, lambda: _status(ctx))
     return bus
 
 
-def state_instance(bus: Bus, ctx: Context, bucket: str) -> InstanceRegistry:
-    """State this instance and its version in a bucket as long as the service runs; return the registry of all instances."""
-    registry = InstanceRegistry(KeyValueStore(bus, bucket))
-
-    async def state() -> None:
-        await registry.state(service=ctx.service, name=ctx.instance, version=VERSION)
-
-    ctx.add_part("instance", state)
-    return registry
+def _status(ctx: Context) -> InstanceStatus:
+    return InstanceStatus(
+        service=ctx.service,
+        instance=ctx.instance,
+        version=VERSION,
+        started_at_ns=_STARTED_AT_NS,
+        waiting_for=tuple(ctx.readiness.waiting_for),
+        at_ns=time.time_ns(),
+    )
 
 
 def broker_clock(bus: Bus, ctx: Context, stream: str) -> BrokerClock:

@@ -21,7 +21,15 @@ if TYPE_CHECKING:
     from muster._requests import Source
     from muster._sync_client import Client, Connection, Execution
     from muster.aio import AsyncClient, AsyncConnection, AsyncExecution
-    from muster.errors import ConnectionLost, InvalidDocument, MusterError, NotFound, Rejected, Unavailable
+    from muster.errors import (
+        ConnectionLost,
+        InvalidDocument,
+        MusterError,
+        NotFound,
+        Rejected,
+        Unavailable,
+        Unsupported,
+    )
     from muster_core.models import Problem
     from muster_rpc.v1.job_pb2 import Job, JobSpec
 
@@ -44,6 +52,7 @@ __all__ = [
     "Size",
     "Source",
     "Unavailable",
+    "Unsupported",
     "check",
     "convert",
     "report",
@@ -68,6 +77,7 @@ _HOMES = {
     "Size": "muster._messages",
     "Source": "muster._requests",
     "Unavailable": "muster.errors",
+    "Unsupported": "muster.errors",
     "check": "muster._offline",
     "convert": "muster._offline",
     "report": "muster._progress",

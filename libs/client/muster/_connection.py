@@ -12,7 +12,7 @@ from typing import cast
 
 import grpc
 
-from muster.errors import InvalidDocument, MusterError, NotFound, Rejected, Unavailable
+from muster.errors import InvalidDocument, MusterError, NotFound, Rejected, Unavailable, Unsupported
 from muster_rpc.convert import problem_from_proto
 from muster_rpc.errors import problem_count, problems_of
 from muster_rpc.v1 import job_service_pb2
@@ -138,6 +138,8 @@ def error_of(error: grpc.RpcError, *, address: str) -> MusterError:
         return InvalidDocument(details, problems, total=problem_count(error))
     if code in _REFUSALS:
         return Rejected(details)
+    if code is grpc.StatusCode.UNIMPLEMENTED:
+        return Unsupported(f"Muster at {address} is older than this client: {details}")
     if code is grpc.StatusCode.DEADLINE_EXCEEDED:
         return Unavailable(f"Muster at {address} did not answer in time")
     if _NO_CONNECTION.search(details):

@@ -437,6 +437,12 @@ class Client:
         for page in self._pages(self._cluster.ListInstances, request):
             yield from page.instances
 
+    def diagnose(self) -> cluster_service_pb2.DiagnoseClusterResponse:
+        """Examine the installation; what is wrong is a result, not an exception."""
+        request = cluster_service_pb2.DiagnoseClusterRequest()
+        request.called_at.GetCurrentTime()
+        return self._call(self._cluster.DiagnoseCluster, request)
+
     def orphans(self) -> Iterator[orphan_service_pb2.Orphan]:
         """Yield the jobs that have replicas and no record, because an older store was restored, by job id."""
         for page in self._pages(self._orphans.ListOrphans, self._requests.orphans()):

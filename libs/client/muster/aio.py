@@ -441,6 +441,12 @@ class AsyncClient:
             for instance in page.instances:
                 yield instance
 
+    async def diagnose(self) -> cluster_service_pb2.DiagnoseClusterResponse:
+        """Examine the installation; what is wrong is a result, not an exception."""
+        request = cluster_service_pb2.DiagnoseClusterRequest()
+        request.called_at.GetCurrentTime()
+        return await self._call(self._cluster.DiagnoseCluster, request)
+
     async def orphans(self) -> AsyncIterator[orphan_service_pb2.Orphan]:
         """Yield the jobs that have replicas and no record, because an older store was restored, by job id."""
         async for page in self._pages(self._orphans.ListOrphans, self._requests.orphans()):

@@ -35,5 +35,9 @@ class Unavailable(MusterError):
     """The server could not be reached or did not answer in time. The same call may be repeated."""
 
 
+class Unsupported(MusterError):
+    """The server is older than this client, and does not know the call."""
+
+
 class ConnectionLost(MusterError):
     """The connection to a command or to a port of a replica was lost. The command is ended and not repeated."""

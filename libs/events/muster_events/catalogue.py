@@ -55,7 +55,7 @@ _PLACEHOLDER = re.compile(r"\{\w+\}")
 _KIB = 1024
 _MIB = 1024 * _KIB
 _GIB = 1024 * _MIB
-_LARGEST = 8 * _MIB
+LARGEST_MESSAGE_BYTES = 8 * _MIB
 """The largest message: the record of the largest job, with a margin. The broker must accept as much."""
 
 
@@ -178,7 +178,7 @@ STREAMS: tuple[StreamSpec, ...] = (
         subjects=(JOB_EVENTS, LEADERS, probes_in(JOBS_STREAM)),
         max_bytes=8 * _GIB,
         max_age_s=30 * _DAY_S,
-        max_msg_bytes=_LARGEST,
+        max_msg_bytes=LARGEST_MESSAGE_BYTES,
         allow_msg_ttl=True,
         description="All job events in total order, and the epochs that fence decisions.",
     ),
@@ -260,14 +260,14 @@ def consumers_of(service: str) -> tuple[ConsumerSpec, ...]:
 BUCKETS: tuple[BucketSpec, ...] = (
     BucketSpec(
         name=JOBS_BUCKET,
-        max_value_bytes=_LARGEST,
+        max_value_bytes=LARGEST_MESSAGE_BYTES,
         ttl=True,
         description="The record of each job, below `live` until it is settled, then below `ended`; written by the status-tracker.",
     ),
     BucketSpec(
         name=LEASES_BUCKET,
         ttl=True,
-        description="Leases of leaders and instances, and the version of each instance; each key written by its holder.",
+        description="Leases of leaders and instances; each key written by its holder.",
     ),
     BucketSpec(name=QUEUES_BUCKET, description="Queues as applied; written by the scheduler."),
     BucketSpec(

@@ -97,6 +97,11 @@ def leader_subject(pool: str) -> str:
     return f"{PREFIX}.leader.{_token(pool)}"
 
 
+def pool_in(subject: str) -> str:
+    """Return the pool in the subject of a node or of the totals of a pool."""
+    return subject.removeprefix(f"{PREFIX}.").split(".")[1]
+
+
 def probe_subject(stream: str, service: str) -> str:
     """Return the subject of a service's probes of a stream."""
     return f"{PREFIX}.probe.{_token(stream)}.{_token(service)}"

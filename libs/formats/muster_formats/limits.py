@@ -8,7 +8,9 @@ from typing import Any
 import msgspec
 
 from muster_core.frameworks import idles
-from muster_core.models import GPU_MILLI, Framework, Job, JobKind, Role, Severity, Template
+from muster_core.models import Framework, Job, JobKind, Role, Severity, Template
+from muster_core.quantities import format_gpu
+from muster_formats.gpu_sharing import is_fraction, largest_share
 
 _FIXED_SIZE = frozenset({Framework.JAX, Framework.XGBOOST, Framework.MXNET})
 
@@ -44,15 +46,21 @@ def version_limits(job: Job) -> tuple[Limit, ...]:
     return tuple(_role_limits(job))
 
 
-def kubernetes_limits(job: Job) -> tuple[Limit, ...]:
-    """Check the limits of this version and those of pods, for a pool whose replicas are pods."""
+def kubernetes_limits(job: Job, *, gpu_shares: int = 1) -> tuple[Limit, ...]:
+    """Check the limits of this version and those of pods, for a pool whose replicas are pods.
+
+    ``gpu_shares`` is the number of parts that its device plugin shares each GPU in; 1: it shares none.
+    """
     if job.kind is JobKind.BUILD:
         fix = "build the image elsewhere, use it in the job, and leave the build out"
         build = Limit(
             field="build", severity=Severity.ERROR, message="Kubernetes cannot build images", fix=fix
         )
         return (*version_limits(job), build)
-    return (*version_limits(job), *(limit for role in job.roles for limit in _pod_limits(job, role)))
+    return (
+        *version_limits(job),
+        *(limit for role in job.roles for limit in _pod_limits(job, role, gpu_shares)),
+    )
 
 
 def _role_limits(job: Job) -> Iterator[Limit]:
@@ -84,7 +92,7 @@ def _needs_image(framework: Framework, role: Role) -> bool:
     )
 
 
-def _pod_limits(job: Job, role: Role) -> Iterator[Limit]:
+def _pod_limits(job: Job, role: Role, gpu_shares: int) -> Iterator[Limit]:
     templates = (role.template, *role.overrides.values())
     if not job.built_by and any(not one.image and not _containers(one) for one in templates):
         yield Limit(
@@ -94,13 +102,31 @@ def _pod_limits(job: Job, role: Role) -> Iterator[Limit]:
             message=f"{role.name} has no image, which Kubernetes requires",
             fix="add image",
         )
-    if any(one.requests.gpu % GPU_MILLI for one in templates):
+    fractions = [one.requests for one in templates if is_fraction(one.requests)]
+    if gpu_shares <= 1 and fractions:
         yield Limit(
             field="resources",
             role=role.name,
             severity=Severity.ERROR,
             message="Kubernetes cannot share a GPU",
             fix="request whole GPUs",
+        )
+    elif any(one.gpu > largest_share(gpu_shares) for one in fractions):
+        largest = format_gpu(largest_share(gpu_shares))
+        yield Limit(
+            field="resources",
+            role=role.name,
+            severity=Severity.ERROR,
+            message=f"GPUs are shared in {gpu_shares} parts, and a replica can have one of them",
+            found=format_gpu(max(one.gpu for one in fractions)),
+            fix=f"request at most {largest}, or whole GPUs",
+        )
+    elif any(one.gpu_memory for one in fractions):
+        yield Limit(
+            field="resources",
+            role=role.name,
+            message="the memory of a shared GPU is not limited",
+            fix="limit it in the program",
         )
 
 

@@ -14,6 +14,7 @@ from muster_local.log_lines import LogLine
 from muster_local.processes import LocalError, Program
 
 BROKER = "broker"
+BROKER_MONITOR = "broker.http"
 GATEWAY = "gateway"
 POD_LAUNCHER = "pod-launcher"
 SINK = "sink"
@@ -83,7 +84,11 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     def port_names(self) -> list[str]:
         """The names of all ports that have to be assigned."""
         names = [f"{name}.{kind}" for name in (*self.instance_names, SINK) for kind in ("grpc", "http")]
-        return [BROKER, *(name for name in names if not self.port or name != f"{GATEWAY}.grpc")]
+        return [
+            BROKER,
+            *(name for name in names if not self.port or name != f"{GATEWAY}.grpc"),
+            BROKER_MONITOR,
+        ]
 
 
 class Addresses(msgspec.Struct, frozen=True):
@@ -122,7 +127,7 @@ class SystemPrograms:
         self._options = options
         self._directory = directory
         self._command = command
-        self._broker_port = ports[BROKER]
+        self._broker_port, self._monitor_port = ports[BROKER], ports[BROKER_MONITOR]
         ports = {f"{GATEWAY}.grpc": options.port, **ports}
         #: The addresses of every instance and of the trace sink.
         self.addresses = {
@@ -154,7 +159,12 @@ class SystemPrograms:
         except FileNotFoundError as error:
             raise LocalError(str(error)) from error
         root, config = str(self._directory.root), self._directory.broker / "server.conf"
-        text = server_config(self._broker_port, self._directory.store, max_store_bytes=max_store_bytes)
+        text = server_config(
+            self._broker_port,
+            self._directory.store,
+            monitor_port=self._monitor_port,
+            max_store_bytes=max_store_bytes,
+        )
         write_atomically(config, text.encode())
         return Program(
             name=BROKER,
@@ -220,6 +230,7 @@ class SystemPrograms:
                     f"MUSTER_{name.upper().replace('-', '_')}_ADDRESS": self._target_of(name)
                     for name in ("spec-validator", "status-tracker", "scheduler", POD_LAUNCHER)
                 }
+                env["MUSTER_BUS_MONITOR_URL"] = f"http://{local_address(self._monitor_port)}"
                 return env | (
                     {"MUSTER_TRACE_QUERY_URL": self.trace_query_url} if self.trace_query_url else {}
                 )

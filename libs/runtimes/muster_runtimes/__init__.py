@@ -26,5 +26,6 @@ from muster_runtimes.protocols import (
     ReplicaObserver as ReplicaObserver,
     ReplicaUnreachable as ReplicaUnreachable,
     Runtime as Runtime,
+    RuntimeCheck as RuntimeCheck,
     TerminalSize as TerminalSize,
 )

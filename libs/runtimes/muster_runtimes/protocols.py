@@ -375,10 +375,28 @@ class ReplicaAccess(Protocol):
         ...
 
 
+class RuntimeCheck(msgspec.Struct, frozen=True, kw_only=True):
+    """The result of a check of a runtime.
+
+    Attributes:
+        name: The runtime: ``process`` or ``kubernetes``.
+        problem: Why it could not be checked; empty if it was.
+        missing_permissions: What it has to do and may not, such as ``create pods``.
+    """
+
+    name: str
+    problem: str = ""
+    missing_permissions: tuple[str, ...] = ()
+
+
 class AccessibleRuntime(Runtime, Protocol):
-    """A runtime that also gives access to running replicas."""
+    """A runtime that also gives access to running replicas, and that can be checked."""
 
     @property
     def access(self) -> ReplicaAccess:
         """Access to running replicas."""
+        ...
+
+    async def check(self) -> RuntimeCheck:
+        """Check that the runtime can be used."""
         ...

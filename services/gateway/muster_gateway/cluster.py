@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Callable
 from typing import NoReturn
 
 import grpc
 from grpc import aio
 
-from muster_bus import BusUnavailable, Instance
+from muster_bus import BusUnavailable
+from muster_core.installation import CheckStatus
 from muster_core.models import Problem, Severity
 from muster_formats.queues import ParsedQueues, parse_queues
 from muster_gateway.calls import (
@@ -19,6 +20,7 @@ from muster_gateway.calls import (
     check_request_id,
     document_problems,
 )
+from muster_gateway.diagnosis import Diagnosis, client_ahead_s
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import problem_from_proto, problem_to_proto, queue_to_proto
 from muster_rpc.errors import abort_with_problems
@@ -37,18 +39,21 @@ _DEFAULT_PAGE = 200
 _LARGEST_PAGE = 1000
 
 
+_STATUSES = {
+    CheckStatus.OK: cluster_service_pb2.CHECK_STATUS_OK,
+    CheckStatus.WARNING: cluster_service_pb2.CHECK_STATUS_WARNING,
+    CheckStatus.ERROR: cluster_service_pb2.CHECK_STATUS_ERROR,
+}
+
+
 class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
-    """Serves nodes and instances."""
+    """Serves nodes, instances, and the examination of the installation."""
 
     def __init__(
-        self,
-        *,
-        pool: queries_pb2_grpc.PoolServiceAsyncStub,
-        trace_query_url: str,
-        list_instances: Callable[[], Awaitable[Sequence[Instance]]],
+        self, *, pool: queries_pb2_grpc.PoolServiceAsyncStub, trace_query_url: str, diagnosis: Diagnosis
     ) -> None:
         self._pool = pool
-        self._list_instances = list_instances
+        self._diagnosis = diagnosis
         self._trace_query_url = trace_query_url
 
     async def GetCluster(
@@ -60,10 +65,10 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
     async def ListInstances(
         self, request: cluster_service_pb2.ListInstancesRequest, context: ServerContext
     ) -> cluster_service_pb2.ListInstancesResponse:
-        """Answer one page from what the instances state on the bus; the page token is the key of its last instance."""
+        """Answer one page of the instances that answer on the bus; the page token is the key of its last instance."""
         await check_page_size(request.page_size, context)
         try:
-            found = {f"{one.service}/{one.name}": one for one in await self._list_instances()}
+            found = {f"{one.service}/{one.instance}": one for one in await self._diagnosis.instances()}
         except BusUnavailable:
             await context.abort(grpc.StatusCode.UNAVAILABLE, "the bus is unavailable; try again")
         size = min(request.page_size or _DEFAULT_PAGE, _LARGEST_PAGE)
@@ -72,8 +77,8 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
             next_page_token=keys[size - 1] if len(keys) > size else ""
         )
         for one in (found[key] for key in keys[:size]):
-            instance = response.instances.add(service=one.service, name=one.name, version=one.version)
-            instance.started_at.FromMicroseconds(one.started_at)
+            instance = response.instances.add(service=one.service, name=one.instance, version=one.version)
+            instance.started_at.FromMicroseconds(one.started_at_ns // 1000)
         return response
 
     async def ListNodes(
@@ -97,6 +102,28 @@ class ClusterServicer(cluster_service_pb2_grpc.ClusterServiceServicer):
         if not answer.nodes:
             await context.abort(grpc.StatusCode.NOT_FOUND, f"no node {request.name!r}")
         return cluster_service_pb2.GetNodeResponse(node=answer.nodes[0])
+
+    async def DiagnoseCluster(
+        self, request: cluster_service_pb2.DiagnoseClusterRequest, context: ServerContext
+    ) -> cluster_service_pb2.DiagnoseClusterResponse:
+        """Examine the installation."""
+        ahead_s = (
+            client_ahead_s(request.called_at.ToMicroseconds() / 1e6)
+            if request.HasField("called_at")
+            else None
+        )
+        return cluster_service_pb2.DiagnoseClusterResponse(
+            results=[
+                cluster_service_pb2.CheckResult(
+                    check=result.check,
+                    status=_STATUSES[result.status],
+                    subject=result.subject,
+                    message=result.message,
+                    fix=result.fix,
+                )
+                for result in await self._diagnosis.results(client_ahead_s=ahead_s)
+            ]
+        )
 
     async def _nodes(
         self, query: queries_pb2.ListPoolNodesRequest, context: ServerContext

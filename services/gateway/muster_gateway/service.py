@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from functools import partial
 
-from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes, state_instance
-from muster_events.catalogue import GATEWAY, JOBS_STREAM, LEASES_BUCKET, probes_of
+from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
+from muster_events.catalogue import GATEWAY, JOBS_STREAM, probes_of
 from muster_events.subjects import UNSTORED
 from muster_gateway.bus import BusSubmissions
 from muster_gateway.cluster import ClusterServicer, DefaultsServicer, QueueServicer
+from muster_gateway.diagnosis import Diagnosis
 from muster_gateway.explanations import Explainer
 from muster_gateway.jobs import Jobs, JobServicer
 from muster_gateway.orphans import OrphanServicer
@@ -26,12 +27,12 @@ from muster_rpc.v1 import (
 )
 from muster_service.app import Context
 from muster_service.grpc_client import channel
+from muster_service.version import VERSION
 
 
 async def build(settings: GatewaySettings, ctx: Context) -> None:
     """Construct the service."""
     bus = await connect_bus(settings, ctx)
-    instances = state_instance(bus, ctx, LEASES_BUCKET)
     probe = probe_writes(bus, ctx, settings, subjects=probes_of(GATEWAY), hint=UNSTORED)
     keep_catalogue(bus, ctx, streams=[JOBS_STREAM])
     submissions = BusSubmissions(bus, probe=probe)
@@ -71,7 +72,16 @@ async def build(settings: GatewaySettings, ctx: Context) -> None:
     )
     ctx.add_grpc(
         cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server,
-        ClusterServicer(pool=pool, trace_query_url=settings.trace_query_url, list_instances=instances.list),
+        ClusterServicer(
+            pool=pool,
+            trace_query_url=settings.trace_query_url,
+            diagnosis=Diagnosis(
+                bus=bus,
+                runtimes=queries_pb2_grpc.RuntimeServiceStub(launcher),
+                monitor_urls=[url for part in settings.bus_monitor_url.split(",") if (url := part.strip())],
+                version=VERSION,
+            ),
+        ),
     )
     ctx.add_grpc(
         orphan_service_pb2_grpc.add_OrphanServiceServicer_to_server, OrphanServicer(held_jobs=held_jobs)

@@ -27,6 +27,12 @@ class GatewaySettings(ServiceSettings, frozen=True, kw_only=True):
     trace_query_url: Annotated[
         str, Meta(description="base address of a Jaeger query API that holds the traces")
     ] = ""
+    bus_monitor_url: Annotated[
+        str,
+        Meta(
+            description="HTTP monitoring of each server of the broker, separated by commas, from which `muster doctor` reads settings"
+        ),
+    ] = ""
     validation_wait_seconds: Annotated[
         float, Meta(description="default time that a submission waits for its validation", ge=0, le=30)
     ] = 2.0

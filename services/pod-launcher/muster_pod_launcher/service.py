@@ -21,7 +21,7 @@ from muster_bus import (
     PartitionReader,
     WrongSequence,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobAdopted, ReplicasChanged
 from muster_core.models import ENDED_STATES, JobRecord
 from muster_events.catalogue import (
@@ -54,6 +54,7 @@ from muster_pod_launcher.orphan_queries import HeldJobServicer
 from muster_pod_launcher.progress import ProgressReports
 from muster_pod_launcher.reconciler import JobReconciler
 from muster_pod_launcher.replica_access import ReplicaServicer
+from muster_pod_launcher.runtime_queries import RuntimeServicer
 from muster_pod_launcher.runtimes import make_runtime
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_pod_launcher.work_queue import JobWorkQueue
@@ -430,7 +431,6 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
     ctx.set_ready("records", False)
     ctx.set_ready("nodes", False)
     bus = await connect_bus(settings, ctx)
-    state_instance(bus, ctx, LEASES_BUCKET)
     clock = broker_clock(bus, ctx, JOBS_STREAM)
     runtime = await make_runtime(settings, ctx, clock=clock.now)
     register_replica_gauge(runtime, ctx.metrics, pool=settings.pool)
@@ -477,3 +477,4 @@ async def build(settings: PodLauncherSettings, ctx: Context) -> None:
         queries_pb2_grpc.add_HeldJobServiceServicer_to_server,
         HeldJobServicer(runtime=runtime, adopter=launcher.store, grace_us=orphan_grace_us),
     )
+    ctx.add_grpc(queries_pb2_grpc.add_RuntimeServiceServicer_to_server, RuntimeServicer(runtime=runtime))

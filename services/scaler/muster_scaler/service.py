@@ -20,7 +20,7 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.autoscaling import PROPOSAL_CODES, LazyPoolState, ProposalHistory
 from muster_core.events import ScaleProposed
 from muster_core.models import JobRecord
@@ -244,7 +244,6 @@ async def _learn_runtimes(records: KeyValueStore, pool: LazyPoolState) -> None:
 async def build(settings: ScalerSettings, ctx: Context) -> None:
     """Construct the service and add its leadership to ``ctx``."""
     bus = await connect_bus(settings, ctx)
-    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(SCALER), hint=UNSTORED)
     keep_catalogue(
         bus, ctx, streams=[JOBS_STREAM, NODES_STREAM], buckets=[LEASES_BUCKET], restart_after=[JOBS_STREAM]

@@ -20,7 +20,7 @@ from muster_bus import (
     Leadership,
     PartitionReader,
 )
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobPlaced, JobResized
 from muster_core.models import JobRecord
 from muster_core.scheduling import PoolState
@@ -197,7 +197,6 @@ async def build(settings: SchedulerSettings, ctx: Context) -> None:
     # Callers go to the leader.
     ctx.set_serving(LEADER_QUERIES, False)
     bus = await connect_bus(settings, ctx)
-    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(SCHEDULER), hint=UNSTORED)
     keep_catalogue(
         bus,

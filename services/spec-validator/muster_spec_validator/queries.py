@@ -12,7 +12,7 @@ import grpc
 
 from muster_bus import BusUnavailable, StreamFull
 from muster_core.models import Problem, Severity
-from muster_formats import Limits, Parsed
+from muster_formats import Parsed
 from muster_formats.defaults import PlatformDefaults, defaults_text, parse_defaults
 from muster_rpc.calls import ServerContext
 from muster_rpc.convert import SpecError, job_from_proto, job_to_proto, problem_to_proto, timestamp_to_proto
@@ -20,7 +20,7 @@ from muster_rpc.internal.v1 import queries_pb2 as pb, queries_pb2_grpc
 from muster_rpc.v1 import defaults_service_pb2
 from muster_service.logs import fields
 from muster_spec_validator.defaults import Applied, Defaults, DefaultsSuperseded
-from muster_spec_validator.validation import read_document, read_spec
+from muster_spec_validator.validation import Rules, read_document, read_spec
 
 log = logging.getLogger(__name__)
 
@@ -28,13 +28,13 @@ log = logging.getLogger(__name__)
 class SpecServicer(queries_pb2_grpc.SpecServiceServicer):
     """Validates specs and documents, reads and applies the platform defaults."""
 
-    def __init__(self, *, defaults: Defaults, limits: Limits) -> None:
+    def __init__(self, *, defaults: Defaults, rules: Rules) -> None:
         self._defaults = defaults
-        self._limits = limits
+        self._rules = rules
 
     async def CheckSpec(self, request: pb.CheckSpecRequest, context: ServerContext) -> pb.CheckSpecResponse:
         """Validate under the current defaults."""
-        parsed = _parsed(request, await self._defaults.current(), self._limits)
+        parsed = _parsed(request, await self._defaults.current(), self._rules)
         return pb.CheckSpecResponse(
             jobs=[job_to_proto(job) for job in parsed.jobs],
             problems=[problem_to_proto(problem) for problem in parsed.problems],
@@ -96,15 +96,15 @@ class SpecServicer(queries_pb2_grpc.SpecServiceServicer):
         return after
 
 
-def _parsed(request: pb.CheckSpecRequest, applied: Applied, limits: Limits) -> Parsed:
+def _parsed(request: pb.CheckSpecRequest, applied: Applied, rules: Rules) -> Parsed:
     if request.WhichOneof("source") == "spec":
         try:
-            return read_spec(job_from_proto(request.spec), applied, limits=limits)
+            return read_spec(job_from_proto(request.spec), applied, rules=rules)
         except SpecError as error:
             return Parsed(jobs=(), problems=error.problems)
     if request.WhichOneof("source") == "document":
         document = request.document
-        return read_document(document.text, request.namespace, document.source_name, applied, limits=limits)
+        return read_document(document.text, request.namespace, document.source_name, applied, rules=rules)
     missing = Problem(
         code="Required", path="", message="neither a document nor a spec is given", fix="give one of the two"
     )

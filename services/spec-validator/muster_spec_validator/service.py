@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
+from functools import partial
 
 from muster_bus import (
     Bus,
@@ -16,7 +17,7 @@ from muster_bus import (
     WorkQueue,
     WrongSequence,
 )
-from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_bus.service_bus import connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobRejected, JobSubmitted, JobValidated, StoredEvent
 from muster_core.models import Problem, Severity
 from muster_events import messaging, spans
@@ -24,7 +25,6 @@ from muster_events.catalogue import (
     DEAD_STREAM,
     DEFAULTS_BUCKET,
     JOBS_STREAM,
-    LEASES_BUCKET,
     SPEC_VALIDATOR,
     consumers_of,
     probes_of,
@@ -32,7 +32,7 @@ from muster_events.catalogue import (
 from muster_events.codec import job_message
 from muster_events.subjects import UNSTORED, job_id_in, job_in, job_subject, part_job_id
 from muster_events.view import stamp
-from muster_formats import kubernetes_limits, version_limits
+from muster_formats import kubernetes_limits
 from muster_formats.registry import all_formats
 from muster_rpc.internal.v1 import queries_pb2_grpc
 from muster_service.app import Context
@@ -42,7 +42,7 @@ from muster_service.tracing import SpanEvent, Telemetry, failure_event
 from muster_spec_validator.defaults import DefaultsBucket
 from muster_spec_validator.queries import SpecServicer
 from muster_spec_validator.settings import SpecValidatorSettings
-from muster_spec_validator.validation import PartExists, SubmissionHandler
+from muster_spec_validator.validation import PartExists, Rules, SubmissionHandler
 
 _NS_PER_US = 1000
 _MOST_REJECTIONS = 16
@@ -156,7 +156,6 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.set_ready("defaults", False)
     all_formats()  # Import them now, so that no submission waits for the imports.
     bus = await connect_bus(settings, ctx)
-    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(SPEC_VALIDATOR), hint=UNSTORED)
     keep_catalogue(
         bus,
@@ -169,8 +168,11 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     version = ctx.metrics.gauge("muster_defaults_version", "current version of the platform defaults")
     version.set_function(lambda: defaults.newest_version)
     publisher = BusPublisher(bus=bus, telemetry=ctx.telemetry, metrics=ctx.metrics)
-    limits = kubernetes_limits if settings.runtime == "kubernetes" else version_limits
-    handler = SubmissionHandler(publisher=publisher, defaults=defaults, limits=limits)
+    rules = Rules()
+    if settings.runtime == "kubernetes":
+        limits = partial(kubernetes_limits, gpu_shares=settings.gpu_shares)
+        rules = Rules(limits=limits, gpu_shares=settings.gpu_shares)
+    handler = SubmissionHandler(publisher=publisher, defaults=defaults, rules=rules)
 
     async def handle(incoming: Incoming) -> None:
         await handler.handle(stamp(incoming))
@@ -187,5 +189,5 @@ async def build(settings: SpecValidatorSettings, ctx: Context) -> None:
     ctx.add_part("defaults", defaults.run)
     ctx.add_part("submissions", validate)
     ctx.add_grpc(
-        queries_pb2_grpc.add_SpecServiceServicer_to_server, SpecServicer(defaults=defaults, limits=limits)
+        queries_pb2_grpc.add_SpecServiceServicer_to_server, SpecServicer(defaults=defaults, rules=rules)
     )

@@ -19,3 +19,12 @@ class SpecValidatorSettings(ServiceSettings, frozen=True, kw_only=True):
         Literal["process", "kubernetes"],
         Meta(description="what runs replicas; kubernetes rejects jobs that cannot be pods"),
     ] = "process"
+    gpu_shares: Annotated[
+        int,
+        Meta(
+            description="kubernetes runtime: in how many parts the device plugin shares each GPU, of which a fraction of a GPU "
+            "takes one; 1: fractions are refused",
+            ge=1,
+            le=64,
+        ),
+    ] = 1

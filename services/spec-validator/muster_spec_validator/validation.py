@@ -14,6 +14,7 @@ from muster_core.models import Job, JobKind, Problem
 from muster_events.subjects import part_job_id
 from muster_formats import MAX_JOB_BYTES, Code, Limits, Parsed, version_limits
 from muster_formats.defaults import apply_defaults
+from muster_formats.gpu_sharing import with_shared_gpus
 from muster_service.logs import fields
 from muster_spec_validator.defaults import Applied, Defaults
 
@@ -38,6 +39,16 @@ class Publisher(Protocol):
         ...
 
 
+class Rules(msgspec.Struct, frozen=True, kw_only=True):
+    """What the pool allows: the limits of jobs, and in how many parts its device plugin shares each GPU (1: in none)."""
+
+    limits: Limits = version_limits
+    gpu_shares: int = 1
+
+
+_NO_RULES = Rules()
+
+
 class PartExists(Exception):
     """The job ``job_id`` of an earlier submission with the same request id still exists."""
 
@@ -49,17 +60,17 @@ class PartExists(Exception):
 class SubmissionHandler:
     """Validates each submission and publishes the result."""
 
-    def __init__(self, *, publisher: Publisher, defaults: Defaults, limits: Limits) -> None:
+    def __init__(self, *, publisher: Publisher, defaults: Defaults, rules: Rules) -> None:
         self._publisher = publisher
         self._defaults = defaults
-        self._limits = limits
+        self._rules = rules
 
     async def handle(self, submission: StoredEvent) -> None:
         """Validate one submission."""
         event = submission.event
         if not isinstance(event, JobSubmitted):
             return
-        result = validate(event, await self._defaults.current(), limits=self._limits, at=submission.at)
+        result = validate(event, await self._defaults.current(), rules=self._rules, at=submission.at)
         if not isinstance(result, JobRejected):
             try:
                 if await self._publisher.publish(submission, result):
@@ -76,13 +87,13 @@ class SubmissionHandler:
 
 
 def validate(
-    event: JobSubmitted, applied: Applied, *, limits: Limits = version_limits, at: int = 0
+    event: JobSubmitted, applied: Applied, *, rules: Rules = _NO_RULES, at: int = 0
 ) -> tuple[JobValidated, ...] | JobRejected:
-    """Return the jobs of a submission at time ``at`` (µs), or its problems. Equal submissions, defaults and limits have equal results."""
+    """Return the jobs of a submission at time ``at`` (µs), or its problems. Equal submissions, defaults and rules have equal results."""
     parsed = (
-        read_spec(event.spec, applied, limits=limits)
+        read_spec(event.spec, applied, rules=rules)
         if event.spec
-        else read_document(event.document or "", event.namespace, event.source_name, applied, limits=limits)
+        else read_document(event.document or "", event.namespace, event.source_name, applied, rules=rules)
     )
     if not parsed.jobs:
         return JobRejected(problems=parsed.problems, name=event.spec.name if event.spec else "")
@@ -105,22 +116,29 @@ def validate(
 
 
 def read_document(
-    text: str, namespace: str, source_name: str, applied: Applied, *, limits: Limits = version_limits
+    text: str, namespace: str, source_name: str, applied: Applied, *, rules: Rules = _NO_RULES
 ) -> Parsed:
     """Parse a document in any format and apply the defaults."""
-    parsed = muster_formats.read_document(text, namespace=namespace, source_name=source_name, limits=limits)
-    return _with_defaults(parsed, applied)
+    parsed = muster_formats.read_document(
+        text, namespace=namespace, source_name=source_name, limits=rules.limits
+    )
+    return _with_defaults(parsed, applied, rules)
 
 
-def read_spec(job: Job, applied: Applied, *, limits: Limits = version_limits) -> Parsed:
+def read_spec(job: Job, applied: Applied, *, rules: Rules = _NO_RULES) -> Parsed:
     """Check a typed spec and apply the defaults."""
-    return _with_defaults(muster_formats.read_spec(job, limits=limits), applied)
+    return _with_defaults(muster_formats.read_spec(job, limits=rules.limits), applied, rules)
 
 
-def _with_defaults(parsed: Parsed, applied: Applied) -> Parsed:
+def _with_defaults(parsed: Parsed, applied: Applied, rules: Rules) -> Parsed:
     if not applied.version:
-        return parsed
-    jobs = tuple(apply_defaults(job, applied.defaults, applied.version) for job in parsed.jobs)
+        return msgspec.structs.replace(
+            parsed, jobs=tuple(with_shared_gpus(job, rules.gpu_shares) for job in parsed.jobs)
+        )
+    jobs = tuple(
+        with_shared_gpus(apply_defaults(job, applied.defaults, applied.version), rules.gpu_shares)
+        for job in parsed.jobs
+    )
     sizes = [(job.name, len(msgspec.json.encode(job))) for job in jobs]
     too_large = tuple(_too_large(name, size) for name, size in sizes if size > MAX_JOB_BYTES)
     return Parsed(jobs=() if too_large else jobs, problems=too_large + parsed.problems)

@@ -21,7 +21,7 @@ from muster_bus import (
 from muster_bus.catalogue_reconciler import CatalogueReconciler
 from muster_bus.partition_reader import acknowledged
 from muster_bus.pause_detector import PauseDetector
-from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes, state_instance
+from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobFinished, JobRestarting
 from muster_core.lifecycle import Retention
 from muster_core.models import JobRecord
@@ -381,7 +381,6 @@ async def build(settings: StatusTrackerSettings, ctx: Context) -> None:
     """Construct the service."""
     ctx.set_ready("records", False)
     bus = await connect_bus(settings, ctx)
-    state_instance(bus, ctx, LEASES_BUCKET)
     probe_writes(bus, ctx, settings, subjects=probes_of(STATUS_TRACKER), hint=UNSTORED)
     retention = Retention(ttl_s=settings.retention_seconds, most=settings.retained_jobs)
     cache = RecordCache(ended=EndedJobs(retention))

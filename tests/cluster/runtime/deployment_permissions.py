@@ -13,7 +13,7 @@ from muster_testing.cluster import Cluster
 from muster_testing.cluster.access import write_kubeconfig
 from muster_testing.cluster.cluster import suppress_status
 
-RIGHTS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "pod-launcher-rbac.yaml"
+RIGHTS = Path(__file__).resolve().parents[3] / "deploy" / "kubernetes" / "base" / "pod-launcher-rbac.yaml"
 PATHS = {
     "Namespace": "/api/v1/namespaces",
     "ServiceAccount": "/api/v1/namespaces/muster/serviceaccounts",
@@ -45,15 +45,32 @@ async def issue_token(cluster: Cluster, path: str, request: dict[str, Any]) -> s
 async def pod_launcher_kubeconfig(cluster: Cluster, file: Path) -> Path:
     """A kubeconfig of the service account in ``deploy``, with its permissions."""
     async with cluster.connect() as api:
+        with suppress_status(409):
+            await api.create(PATHS["Namespace"], {"metadata": {"name": "muster"}})
+        with suppress_status(409):
+            await api.create(PATHS["ServiceAccount"], {"metadata": {"name": "pod-launcher"}})
         for document in yaml.safe_load_all(RIGHTS.read_text()):
             with suppress_status(409):
                 await api.create(PATHS[document["kind"]], document)
-        path = "/api/v1/namespaces/muster/serviceaccounts/pod-launcher/token"
-        request: dict[str, Any] = {
-            "apiVersion": "authentication.k8s.io/v1",
-            "kind": "TokenRequest",
-            "spec": {},
-        }
-        token = await issue_token(cluster, path, request)
+    return await _kubeconfig_of(cluster, file, namespace="muster", account="pod-launcher")
+
+
+async def stranger_kubeconfig(cluster: Cluster, file: Path, *, namespace: str) -> Path:
+    """A kubeconfig of a service account without permissions."""
+    async with cluster.connect() as api:
+        await api.create(
+            f"/api/v1/namespaces/{namespace}/serviceaccounts", {"metadata": {"name": "stranger"}}
+        )
+    return await _kubeconfig_of(cluster, file, namespace=namespace, account="stranger")
+
+
+async def _kubeconfig_of(cluster: Cluster, file: Path, *, namespace: str, account: str) -> Path:
+    path = f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token"
+    request: dict[str, Any] = {
+        "apiVersion": "authentication.k8s.io/v1",
+        "kind": "TokenRequest",
+        "spec": {},
+    }
+    token = await issue_token(cluster, path, request)
     write_kubeconfig(file, url=cluster.url, ca_file=cluster.ca_file, token=token)
     return file

@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from deployment_permissions import pod_launcher_kubeconfig
+from deployment_permissions import pod_launcher_kubeconfig, stranger_kubeconfig
 from kubernetes_harness import KubernetesHarness
 
 from muster_core.models import Framework, ReplicaState
-from muster_runtimes.kubernetes import Credentials, CredentialsError
+from muster_runtimes import RuntimeCheck
+from muster_runtimes.kubernetes import ApiClient, Credentials, CredentialsError, RateLimiter
+from muster_runtimes.kubernetes.permissions import PERMISSIONS, missing_permissions
 from muster_testing.cluster import Cluster
 
 
@@ -47,6 +49,24 @@ async def test_a_force_deleted_pod_holds_its_resources_until_pod_launcher_marks_
         assert (end.state, end.reason) == (ReplicaState.REJECTED, "the pod was deleted")
         runtime.confirm_recorded(harness.job_id, [harness.replica()])
         await harness.until_gone("pods")
+
+
+async def test_the_check_of_the_runtime_finds_missing_permissions(
+    cluster: Cluster, harness: KubernetesHarness, namespace: str, tmp_path: Path
+) -> None:
+    harness.kubeconfig = await pod_launcher_kubeconfig(cluster, tmp_path / "kubeconfig")
+    async with harness.runtime() as runtime:
+        assert await runtime.check() == RuntimeCheck(name="kubernetes")
+    harness.kubeconfig = await stranger_kubeconfig(cluster, tmp_path / "stranger", namespace=namespace)
+    credentials = Credentials(kubeconfig=harness.kubeconfig)
+    await credentials.load()
+    api = ApiClient(credentials=credentials, limits=RateLimiter(in_flight=8, per_second=0))
+    try:
+        missing = await missing_permissions(api, namespace="")
+    finally:
+        await api.aclose()
+    assert len(missing) == len(PERMISSIONS)
+    assert {"create pods", "get storageclasses.storage.k8s.io", "create pods/exec"} <= set(map(str, missing))
 
 
 async def test_unusable_credentials_raise_an_error(tmp_path: Path) -> None:

@@ -296,6 +296,11 @@ class GatewayDouble(
                 break
             yield job_service_pb2.ForwardPortResponse(data=request.data)
 
+    def DiagnoseCluster(
+        self, request: cluster_service_pb2.DiagnoseClusterRequest, context: grpc.ServicerContext
+    ) -> cluster_service_pb2.DiagnoseClusterResponse:
+        return cluster_service_pb2.DiagnoseClusterResponse()
+
     def GetCluster(
         self, request: cluster_service_pb2.GetClusterRequest, context: grpc.ServicerContext
     ) -> cluster_service_pb2.GetClusterResponse:

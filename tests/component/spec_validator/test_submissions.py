@@ -14,13 +14,12 @@ from muster_core.models import Job, Role, Template
 from muster_events.catalogue import GATEWAY, JOBS_STREAM, SPEC_VALIDATOR, STREAMS
 from muster_events.codec import job_message, read_job_event
 from muster_events.subjects import job_id_of, job_subject, part_job_id
-from muster_formats import version_limits
 from muster_formats.defaults import CategoryDefaults, PlatformDefaults
 from muster_service.metrics import Metrics
 from muster_service.tracing import Telemetry
 from muster_spec_validator.defaults import DefaultsBucket
 from muster_spec_validator.service import BusPublisher
-from muster_spec_validator.validation import SubmissionHandler
+from muster_spec_validator.validation import Rules, SubmissionHandler
 
 
 class NoTelemetry:
@@ -44,7 +43,7 @@ def handler(bus: Bus, defaults: DefaultsBucket) -> SubmissionHandler:
     publisher = BusPublisher(
         bus=bus, telemetry=cast("Telemetry", NoTelemetry()), metrics=Metrics(process=False)
     )
-    return SubmissionHandler(publisher=publisher, defaults=defaults, limits=version_limits)
+    return SubmissionHandler(publisher=publisher, defaults=defaults, rules=Rules())
 
 
 def documents(*names: str) -> str:

@@ -7,13 +7,21 @@ from unittest.mock import AsyncMock, create_autospec
 import grpc
 import pytest
 
-from muster_bus import BusUnavailable, Instance
+from muster_bus import BusUnavailable
+from muster_bus.instance_status import InstanceStatus
 from muster_gateway.cluster import ClusterServicer
+from muster_gateway.diagnosis import Diagnosis
 from muster_rpc.calls import ServerContext
 from muster_rpc.v1 import cluster_service_pb2 as pb
 
 INSTANCES = [
-    Instance(service=service, name=f"{service}-{number}", version="0.1.0", started_at=1_000_000)
+    InstanceStatus(
+        service=service,
+        instance=f"{service}-{number}",
+        version="0.1.0",
+        started_at_ns=1_000_000_000,
+        at_ns=2_000_000_000,
+    )
     for service in ("scheduler", "gateway")
     for number in (2, 1)
 ]
@@ -30,7 +38,9 @@ def context_of(abort: AsyncMock) -> ServerContext:
 
 
 def servicer_of(list_instances: AsyncMock) -> ClusterServicer:
-    return ClusterServicer(pool=AsyncMock(), trace_query_url="", list_instances=list_instances)
+    diagnosis = create_autospec(Diagnosis, instance=True)
+    diagnosis.instances = list_instances
+    return ClusterServicer(pool=AsyncMock(), trace_query_url="", diagnosis=diagnosis)
 
 
 async def test_pages_follow_each_other_without_gaps() -> None:

@@ -127,6 +127,9 @@ _COMMANDS = {
     "orphans": LazyCommand(
         "muster._cli.commands.orphans:orphans", "List, adopt and remove replicas of jobs without a record."
     ),
+    "doctor": LazyCommand(
+        "muster._cli.commands.doctor:doctor", "Examine the installation, and say what fixes each fault."
+    ),
     "simulate": LazyCommand(
         "muster._cli.commands.simulate:simulate", "Simulate a workload trace under several policies."
     ),

@@ -6,6 +6,7 @@ from muster.errors import ConnectionLost, InvalidDocument, MusterError, NotFound
 
 OK = 0
 JOB_FAILED = 1
+ERROR_FOUND = 1
 USAGE = 2
 REFUSED = 3
 NOT_FOUND = 4
@@ -14,7 +15,10 @@ INTERRUPTED = 130
 
 TABLE = (
     (OK, "success"),
-    (JOB_FAILED, "the job did not succeed (`submit --follow`, `--wait`, `watch`), or the request failed"),
+    (
+        JOB_FAILED,
+        "the job did not succeed (`submit --follow`, `--wait`, `watch`), `doctor` found an error, or the request failed",
+    ),
     (USAGE, "usage error"),
     (REFUSED, "the document has errors; nothing was submitted or applied"),
     (NOT_FOUND, "no such job, replica, queue, node or trace"),

@@ -8,6 +8,7 @@ from google.protobuf import descriptor as _descriptor
 from google.protobuf import message as _message
 from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
+from google.protobuf.internal import enum_type_wrapper as _enum_type_wrapper
 from muster_rpc.v1 import job_pb2 as _job_pb2
 import builtins as _builtins
 import sys
@@ -19,6 +20,30 @@ else:
     from typing_extensions import TypeAlias as _TypeAlias, Never as _Never
 
 DESCRIPTOR: _descriptor.FileDescriptor
+
+class _CheckStatus:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _CheckStatusEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_CheckStatus.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    CHECK_STATUS_UNSPECIFIED: _CheckStatus.ValueType  # 0
+    CHECK_STATUS_OK: _CheckStatus.ValueType  # 1
+    """The check found nothing."""
+    CHECK_STATUS_WARNING: _CheckStatus.ValueType  # 2
+    CHECK_STATUS_ERROR: _CheckStatus.ValueType  # 3
+    """Muster, or a part of it, does not work, or what is acknowledged is in danger."""
+
+class CheckStatus(_CheckStatus, metaclass=_CheckStatusEnumTypeWrapper):
+    """The severity of a result."""
+
+CHECK_STATUS_UNSPECIFIED: CheckStatus.ValueType  # 0
+CHECK_STATUS_OK: CheckStatus.ValueType  # 1
+"""The check found nothing."""
+CHECK_STATUS_WARNING: CheckStatus.ValueType  # 2
+CHECK_STATUS_ERROR: CheckStatus.ValueType  # 3
+"""Muster, or a part of it, does not work, or what is acknowledged is in danger."""
+Global___CheckStatus: _TypeAlias = CheckStatus  # noqa: Y015
 
 @_typing.final
 class Taint(_message.Message):
@@ -390,3 +415,84 @@ class GetNodeResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___GetNodeResponse: _TypeAlias = GetNodeResponse  # noqa: Y015
+
+@_typing.final
+class CheckResult(_message.Message):
+    """The result of a check."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CHECK_FIELD_NUMBER: _builtins.int
+    STATUS_FIELD_NUMBER: _builtins.int
+    SUBJECT_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    FIX_FIELD_NUMBER: _builtins.int
+    check: _builtins.str
+    """What was checked, such as "streams"."""
+    status: Global___CheckStatus.ValueType
+    subject: _builtins.str
+    """The stream, consumer, service, instance or server that it is about; may be empty."""
+    message: _builtins.str
+    """What is wrong; with CHECK_STATUS_OK, what was checked."""
+    fix: _builtins.str
+    """What to do; empty with CHECK_STATUS_OK."""
+    def __init__(
+        self,
+        *,
+        check: _builtins.str = ...,
+        status: Global___CheckStatus.ValueType = ...,
+        subject: _builtins.str = ...,
+        message: _builtins.str = ...,
+        fix: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["check", b"check", "fix", b"fix", "message", b"message", "status", b"status", "subject", b"subject"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckResult: _TypeAlias = CheckResult  # noqa: Y015
+
+@_typing.final
+class DiagnoseClusterRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CALLED_AT_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def called_at(self) -> _timestamp_pb2.Timestamp:
+        """When the client called, by its own clock, which is compared with the broker's; absent: not compared."""
+
+    def __init__(
+        self,
+        *,
+        called_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["called_at", b"called_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["called_at", b"called_at"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiagnoseClusterRequest: _TypeAlias = DiagnoseClusterRequest  # noqa: Y015
+
+@_typing.final
+class DiagnoseClusterResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RESULTS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def results(self) -> _containers.RepeatedCompositeFieldContainer[Global___CheckResult]:
+        """At least one for each check; causes before effects."""
+
+    def __init__(
+        self,
+        *,
+        results: _abc.Iterable[Global___CheckResult] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["results", b"results"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DiagnoseClusterResponse: _TypeAlias = DiagnoseClusterResponse  # noqa: Y015

@@ -55,6 +55,11 @@ class ClusterServiceStub:
                 request_serializer=muster_dot_v1_dot_cluster__service__pb2.GetNodeRequest.SerializeToString,
                 response_deserializer=muster_dot_v1_dot_cluster__service__pb2.GetNodeResponse.FromString,
                 _registered_method=True)
+        self.DiagnoseCluster = channel.unary_unary(
+                '/muster.v1.ClusterService/DiagnoseCluster',
+                request_serializer=muster_dot_v1_dot_cluster__service__pb2.DiagnoseClusterRequest.SerializeToString,
+                response_deserializer=muster_dot_v1_dot_cluster__service__pb2.DiagnoseClusterResponse.FromString,
+                _registered_method=True)
 
 
 class ClusterServiceServicer:
@@ -69,7 +74,7 @@ class ClusterServiceServicer:
         raise NotImplementedError('Method not implemented!')
 
     def ListInstances(self, request, context):
-        """Lists the running instances of all services with their versions. An instance that was killed is listed for up to 15 seconds.
+        """Lists the instances of all services that answer on the bus, with their versions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -84,6 +89,13 @@ class ClusterServiceServicer:
 
     def GetNode(self, request, context):
         """Gets a node by name.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def DiagnoseCluster(self, request, context):
+        """Examines the installation: broker, streams, services, leases, clocks and permissions.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +123,11 @@ def add_ClusterServiceServicer_to_server(servicer, server):
                     servicer.GetNode,
                     request_deserializer=muster_dot_v1_dot_cluster__service__pb2.GetNodeRequest.FromString,
                     response_serializer=muster_dot_v1_dot_cluster__service__pb2.GetNodeResponse.SerializeToString,
+            ),
+            'DiagnoseCluster': grpc.unary_unary_rpc_method_handler(
+                    servicer.DiagnoseCluster,
+                    request_deserializer=muster_dot_v1_dot_cluster__service__pb2.DiagnoseClusterRequest.FromString,
+                    response_serializer=muster_dot_v1_dot_cluster__service__pb2.DiagnoseClusterResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -222,6 +239,33 @@ class ClusterService:
             '/muster.v1.ClusterService/GetNode',
             muster_dot_v1_dot_cluster__service__pb2.GetNodeRequest.SerializeToString,
             muster_dot_v1_dot_cluster__service__pb2.GetNodeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def DiagnoseCluster(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.v1.ClusterService/DiagnoseCluster',
+            muster_dot_v1_dot_cluster__service__pb2.DiagnoseClusterRequest.SerializeToString,
+            muster_dot_v1_dot_cluster__service__pb2.DiagnoseClusterResponse.FromString,
             options,
             channel_credentials,
             insecure,

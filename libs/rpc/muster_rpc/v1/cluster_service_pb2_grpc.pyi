@@ -36,11 +36,13 @@ class ClusterServiceStub:
     GetCluster: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterRequest, _cluster_service_pb2.GetClusterResponse]
     """Gets the version and the trace store of this installation."""
     ListInstances: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ListInstancesRequest, _cluster_service_pb2.ListInstancesResponse]
-    """Lists the running instances of all services with their versions. An instance that was killed is listed for up to 15 seconds."""
+    """Lists the instances of all services that answer on the bus, with their versions."""
     ListNodes: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.ListNodesRequest, _cluster_service_pb2.ListNodesResponse]
     """Lists the nodes of the pool by name."""
     GetNode: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.GetNodeRequest, _cluster_service_pb2.GetNodeResponse]
     """Gets a node by name."""
+    DiagnoseCluster: _grpc.UnaryUnaryMultiCallable[_cluster_service_pb2.DiagnoseClusterRequest, _cluster_service_pb2.DiagnoseClusterResponse]
+    """Examines the installation: broker, streams, services, leases, clocks and permissions."""
 
 @_typing.type_check_only
 class ClusterServiceAsyncStub(ClusterServiceStub):
@@ -50,11 +52,13 @@ class ClusterServiceAsyncStub(ClusterServiceStub):
     GetCluster: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetClusterRequest, _cluster_service_pb2.GetClusterResponse]  # type: ignore[assignment]
     """Gets the version and the trace store of this installation."""
     ListInstances: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ListInstancesRequest, _cluster_service_pb2.ListInstancesResponse]  # type: ignore[assignment]
-    """Lists the running instances of all services with their versions. An instance that was killed is listed for up to 15 seconds."""
+    """Lists the instances of all services that answer on the bus, with their versions."""
     ListNodes: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.ListNodesRequest, _cluster_service_pb2.ListNodesResponse]  # type: ignore[assignment]
     """Lists the nodes of the pool by name."""
     GetNode: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.GetNodeRequest, _cluster_service_pb2.GetNodeResponse]  # type: ignore[assignment]
     """Gets a node by name."""
+    DiagnoseCluster: _aio.UnaryUnaryMultiCallable[_cluster_service_pb2.DiagnoseClusterRequest, _cluster_service_pb2.DiagnoseClusterResponse]  # type: ignore[assignment]
+    """Examines the installation: broker, streams, services, leases, clocks and permissions."""
 
 class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
     """Reads nodes with their replicas, and the instances of the services. Served by the gateway."""
@@ -73,7 +77,7 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _cluster_service_pb2.ListInstancesRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.ListInstancesResponse, _abc.Awaitable[_cluster_service_pb2.ListInstancesResponse]]:
-        """Lists the running instances of all services with their versions. An instance that was killed is listed for up to 15 seconds."""
+        """Lists the instances of all services that answer on the bus, with their versions."""
 
     @_abc_1.abstractmethod
     def ListNodes(
@@ -90,5 +94,13 @@ class ClusterServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_cluster_service_pb2.GetNodeResponse, _abc.Awaitable[_cluster_service_pb2.GetNodeResponse]]:
         """Gets a node by name."""
+
+    @_abc_1.abstractmethod
+    def DiagnoseCluster(
+        self,
+        request: _cluster_service_pb2.DiagnoseClusterRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_cluster_service_pb2.DiagnoseClusterResponse, _abc.Awaitable[_cluster_service_pb2.DiagnoseClusterResponse]]:
+        """Examines the installation: broker, streams, services, leases, clocks and permissions."""
 
 def add_ClusterServiceServicer_to_server(servicer: ClusterServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -18,7 +18,7 @@ from muster_runtimes.kubernetes.api_client import (
     ApiClient,
     collection_path,
 )
-from muster_runtimes.kubernetes.errors import ObjectNotFound
+from muster_runtimes.kubernetes.errors import KubernetesApiError, ObjectNotFound
 from muster_runtimes.kubernetes.gang_starter import GangStarter
 from muster_runtimes.kubernetes.held_jobs import held_job, mark_of
 from muster_runtimes.kubernetes.informers import PartitionInformers, ReplicaStore
@@ -26,10 +26,18 @@ from muster_runtimes.kubernetes.logs import LogArchive, LogProgressReader, PodLo
 from muster_runtimes.kubernetes.manifests import FILES_DIRECTORY, MEMBERS_PATH, REMOTE_SHELL, config_map_name
 from muster_runtimes.kubernetes.nodes import NodeInformer
 from muster_runtimes.kubernetes.objects import ConfigMap, ObjectList, ObjectMeta, PartialObjectMetadata
+from muster_runtimes.kubernetes.permissions import missing_permissions
 from muster_runtimes.kubernetes.pod_cleanup import MIN_GRACE_S, PodCleaner
 from muster_runtimes.kubernetes.volume_claims import VolumeClaims
 from muster_runtimes.kubernetes.writer import ObjectWriter
-from muster_runtimes.protocols import Launch, LogChunk, Observation, ProgressReport, ReplicaId
+from muster_runtimes.protocols import (
+    Launch,
+    LogChunk,
+    Observation,
+    ProgressReport,
+    ReplicaId,
+    RuntimeCheck,
+)
 
 
 class KubernetesOptions(msgspec.Struct, frozen=True, kw_only=True):
@@ -103,6 +111,14 @@ class KubernetesRuntime:
             await self._informers.aclose()
             await self._logs.aclose()
             await self._claims.aclose()
+
+    async def check(self) -> RuntimeCheck:
+        """Ask the API server for the permissions of this service account."""
+        try:
+            missing = await missing_permissions(self._api, namespace=self._options.namespace)
+        except KubernetesApiError as error:
+            return RuntimeCheck(name="kubernetes", problem=str(error))
+        return RuntimeCheck(name="kubernetes", missing_permissions=tuple(map(str, missing)))
 
     async def acquire_partition(self, partition: int) -> None:
         """See ``ReplicaObserver``."""

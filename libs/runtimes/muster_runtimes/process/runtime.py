@@ -53,7 +53,14 @@ from muster_runtimes.process.state_files import (
     sweep_builds,
 )
 from muster_runtimes.process.watcher import ReplicaWatcher
-from muster_runtimes.protocols import Launch, LogChunk, Observation, ProgressReport, ReplicaId
+from muster_runtimes.protocols import (
+    Launch,
+    LogChunk,
+    Observation,
+    ProgressReport,
+    ReplicaId,
+    RuntimeCheck,
+)
 
 
 class StillRunningError(RuntimeError):
@@ -145,6 +152,10 @@ class ProcessRuntime:
         """Release all resources except the replicas, which continue to run; for use without ``run``, which does it at its end."""
         self._starter.close()
         await self._watcher.aclose()
+
+    async def check(self) -> RuntimeCheck:
+        """Return at once: this machine needs no permissions."""
+        return RuntimeCheck(name="process")
 
     async def acquire_partition(self, partition: int) -> None:
         """Read what other instances with the same root have started until now."""

@@ -991,3 +991,48 @@ class RemoveHeldJobResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RemoveHeldJobResponse: _TypeAlias = RemoveHeldJobResponse  # noqa: Y015
+
+@_typing.final
+class CheckRuntimeRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckRuntimeRequest: _TypeAlias = CheckRuntimeRequest  # noqa: Y015
+
+@_typing.final
+class CheckRuntimeResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    RUNTIME_FIELD_NUMBER: _builtins.int
+    PROBLEM_FIELD_NUMBER: _builtins.int
+    MISSING_PERMISSIONS_FIELD_NUMBER: _builtins.int
+    runtime: _builtins.str
+    """"process" or "kubernetes"."""
+    problem: _builtins.str
+    """Why it could not be checked; empty if it was."""
+    @_builtins.property
+    def missing_permissions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """What pod-launcher may not do and has to, such as "create pods"."""
+
+    def __init__(
+        self,
+        *,
+        runtime: _builtins.str = ...,
+        problem: _builtins.str = ...,
+        missing_permissions: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["missing_permissions", b"missing_permissions", "problem", b"problem", "runtime", b"runtime"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CheckRuntimeResponse: _TypeAlias = CheckRuntimeResponse  # noqa: Y015

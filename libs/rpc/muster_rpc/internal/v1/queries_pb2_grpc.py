@@ -931,3 +931,79 @@ class HeldJobService:
             timeout,
             metadata,
             _registered_method=True)
+
+
+class RuntimeServiceStub:
+    """Served by any instance of pod-launcher.
+    """
+
+    def __init__(self, channel):
+        """Constructor.
+
+        Args:
+            channel: A grpc.Channel.
+        """
+        self.CheckRuntime = channel.unary_unary(
+                '/muster.internal.v1.RuntimeService/CheckRuntime',
+                request_serializer=muster_dot_internal_dot_v1_dot_queries__pb2.CheckRuntimeRequest.SerializeToString,
+                response_deserializer=muster_dot_internal_dot_v1_dot_queries__pb2.CheckRuntimeResponse.FromString,
+                _registered_method=True)
+
+
+class RuntimeServiceServicer:
+    """Served by any instance of pod-launcher.
+    """
+
+    def CheckRuntime(self, request, context):
+        """Checks that the runtime can be used.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+
+def add_RuntimeServiceServicer_to_server(servicer, server):
+    rpc_method_handlers = {
+            'CheckRuntime': grpc.unary_unary_rpc_method_handler(
+                    servicer.CheckRuntime,
+                    request_deserializer=muster_dot_internal_dot_v1_dot_queries__pb2.CheckRuntimeRequest.FromString,
+                    response_serializer=muster_dot_internal_dot_v1_dot_queries__pb2.CheckRuntimeResponse.SerializeToString,
+            ),
+    }
+    generic_handler = grpc.method_handlers_generic_handler(
+            'muster.internal.v1.RuntimeService', rpc_method_handlers)
+    server.add_generic_rpc_handlers((generic_handler,))
+    server.add_registered_method_handlers('muster.internal.v1.RuntimeService', rpc_method_handlers)
+
+
+ # This class is part of an EXPERIMENTAL API.
+class RuntimeService:
+    """Served by any instance of pod-launcher.
+    """
+
+    @staticmethod
+    def CheckRuntime(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.internal.v1.RuntimeService/CheckRuntime',
+            muster_dot_internal_dot_v1_dot_queries__pb2.CheckRuntimeRequest.SerializeToString,
+            muster_dot_internal_dot_v1_dot_queries__pb2.CheckRuntimeResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)

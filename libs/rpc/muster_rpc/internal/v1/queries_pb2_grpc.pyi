@@ -326,3 +326,34 @@ class HeldJobServiceServicer(metaclass=_abc_1.ABCMeta):
         """Requests the removal of an orphan."""
 
 def add_HeldJobServiceServicer_to_server(servicer: HeldJobServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
+
+class RuntimeServiceStub:
+    """Served by any instance of pod-launcher."""
+
+    @_typing.overload
+    def __new__(cls, channel: _grpc.Channel) -> _Self: ...
+    @_typing.overload
+    def __new__(cls, channel: _aio.Channel) -> RuntimeServiceAsyncStub: ...
+    CheckRuntime: _grpc.UnaryUnaryMultiCallable[_queries_pb2.CheckRuntimeRequest, _queries_pb2.CheckRuntimeResponse]
+    """Checks that the runtime can be used."""
+
+@_typing.type_check_only
+class RuntimeServiceAsyncStub(RuntimeServiceStub):
+    """Served by any instance of pod-launcher."""
+
+    def __init__(self, channel: _aio.Channel) -> None: ...
+    CheckRuntime: _aio.UnaryUnaryMultiCallable[_queries_pb2.CheckRuntimeRequest, _queries_pb2.CheckRuntimeResponse]  # type: ignore[assignment]
+    """Checks that the runtime can be used."""
+
+class RuntimeServiceServicer(metaclass=_abc_1.ABCMeta):
+    """Served by any instance of pod-launcher."""
+
+    @_abc_1.abstractmethod
+    def CheckRuntime(
+        self,
+        request: _queries_pb2.CheckRuntimeRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_queries_pb2.CheckRuntimeResponse, _abc.Awaitable[_queries_pb2.CheckRuntimeResponse]]:
+        """Checks that the runtime can be used."""
+
+def add_RuntimeServiceServicer_to_server(servicer: RuntimeServiceServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
