@@ -17,7 +17,7 @@ READABLE = 0o750
 PRIVATE = 0o700
 
 #: What pod-launcher needs beyond being root, by the bits of ``CapEff`` in ``/proc/self/status`` (capabilities(7)).
-_CAPABILITIES = {"CHOWN": 0, "DAC_OVERRIDE": 1, "KILL": 5, "SETGID": 6, "SETUID": 7}
+_CAPABILITIES = {"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7}
 _RANGE = re.compile(r"(\d+)-(\d+)")
 
 

@@ -234,9 +234,9 @@ def test_user_ids_are_a_range_above_0() -> None:
 
 
 def test_missing_capabilities_are_named() -> None:
-    require_capabilities("Name:\tpython\nCapEff:\t00000000000000e3\n")
+    require_capabilities("Name:\tpython\nCapEff:\t00000000000000eb\n")
     with pytest.raises(UserIdsError, match="capabilities KILL, SETUID"):
-        require_capabilities("CapEff:\t0000000000000043\n")
+        require_capabilities("CapEff:\t000000000000004b\n")
 
 
 async def test_a_directory_that_another_namespace_uses_is_refused(harness: RuntimeHarness) -> None:
