@@ -7,12 +7,13 @@ VENV := .venv
 BIN := $(VENV)/bin
 MEMBERS := $(sort $(dir $(wildcard libs/*/pyproject.toml services/*/pyproject.toml)))
 STAMP := $(VENV)/.ready
+EXPORT = $(BIN)/uv export --quiet --no-header --no-emit-workspace
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test test-cluster test-chaos test-elastic cluster-tools lint fuzz faults soak nightly bench bench-cluster proto client docs lock clean
+.PHONY: help setup demo up test test-cluster test-chaos test-elastic test-containers cluster-tools container-tools images wheelhouse lint fuzz faults soak nightly bench bench-cluster proto client docs lock clean
 
 help: ## List the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-13s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  make %-15s %s\n", $$1, $$2}'
 
 setup: $(STAMP) ## Create the virtual environment from the hash-pinned lock
 
@@ -45,6 +46,18 @@ test-chaos: cluster-tools ## Run the fault tests of the Kubernetes runtime at fu
 
 test-elastic: $(STAMP) ## Run thirty elastic jobs for three minutes while services are killed
 	@MUSTER_CHAOS_SECONDS=180 $(BIN)/python -m pytest tests/e2e/test_elastic_chaos.py $(ARGS)
+
+container-tools: $(STAMP) ## Build docker-compose and Jaeger for the tests of containers (once, about five minutes)
+	@$(BIN)/python -m muster_testing.containers.build
+
+test-containers: container-tools ## Build the images and run compose.yaml in an engine of the tests (root and docker.io)
+	@MUSTER_TEST_CONTAINERS=required $(BIN)/python -m pytest tests/containers $(ARGS)
+
+images: ## Build the images with docker build (ARGS="--base IMAGE --wheelhouse FOLDER"); see docs/deploy.md
+	@$(PYTHON) deploy/images/build.py images $(ARGS)
+
+wheelhouse: ## Download the wheels of the images, to build them without a network
+	@$(PYTHON) deploy/images/build.py wheelhouse $(ARGS)
 
 lint: $(STAMP) ## Check style, types, import contracts, the API and generated files
 	@$(BIN)/ruff check .
@@ -92,7 +105,11 @@ docs: $(STAMP) ## Generate the references of events and schemas
 
 lock: $(STAMP) ## Pin the newest versions that the members allow
 	@$(BIN)/uv lock --quiet --upgrade
-	@$(BIN)/uv export --quiet --no-header --no-emit-workspace --all-groups > requirements.lock
+	@$(EXPORT) --all-groups > requirements.lock
+	@for folder in services/*; do $(EXPORT) --package muster-$${folder#services/} > $$folder/requirements.lock; done
+	@$(EXPORT) --package muster-events > deploy/images/provision.lock
+	@$(EXPORT) --only-group build > deploy/images/build.lock
+	@$(EXPORT) --only-group digits > examples/digits/requirements.lock
 
 clean: ## Remove the virtual environment and caches
 	@rm -rf $(VENV) .pytest_cache .ruff_cache .hypothesis

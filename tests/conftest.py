@@ -23,6 +23,7 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 
 SAME_WORKER = (
     "tests/cluster/",
+    "tests/containers/",
     "tests/frameworks/",
     "tests/e2e/test_placement_scenarios",
     "tests/e2e/test_elastic_scenarios",

@@ -14,7 +14,7 @@ import pytest
 from documents import job
 from harness import ROOT, Launcher
 
-from muster_testing.cluster.build import go_compiler
+from muster_testing.go_programs import go_compiler
 
 PLUGINS = ("google.golang.org/protobuf/cmd/protoc-gen-go", "google.golang.org/grpc/cmd/protoc-gen-go-grpc")
 

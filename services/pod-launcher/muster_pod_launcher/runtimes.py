@@ -10,7 +10,16 @@ from pathlib import Path
 from muster_core.models import Node
 from muster_pod_launcher.settings import PodLauncherSettings
 from muster_runtimes import AccessibleRuntime
-from muster_runtimes.process import NodeSpecError, ProcessRuntime, parse_nodes
+from muster_runtimes.process import (
+    NamespaceInUseError,
+    NodeSpecError,
+    ProcessOptions,
+    ProcessRuntime,
+    UserIdsError,
+    parse_nodes,
+    parse_user_ids,
+    require_capabilities,
+)
 from muster_service.app import Context
 
 log = logging.getLogger(__name__)
@@ -28,13 +37,29 @@ async def make_runtime(
 
 
 def _process(settings: PodLauncherSettings, clock: Callable[[], int]) -> AccessibleRuntime:
-    return ProcessRuntime(
-        root=settings.process_root,
-        nodes=_nodes(settings.nodes),
-        workdir=settings.workdir,
-        environ=os.environ,
-        clock=clock,
-    )
+    try:
+        return ProcessRuntime(
+            root=settings.process_root,
+            nodes=_nodes(settings.nodes),
+            workdir=settings.workdir,
+            environ=os.environ,
+            clock=clock,
+            options=ProcessOptions(users=_users(settings.replica_users)),
+        )
+    except NamespaceInUseError as error:
+        log.error("MUSTER_PROCESS_ROOT is not usable: %s", error)
+        raise SystemExit(_BAD_SETTINGS) from error
+
+
+def _users(text: str) -> range | None:
+    try:
+        users = parse_user_ids(text)
+        if users is not None:
+            require_capabilities(Path("/proc/self/status").read_text())
+    except UserIdsError as error:
+        log.error("MUSTER_REPLICA_USERS is not usable: %s", error)
+        raise SystemExit(_BAD_SETTINGS) from error
+    return users
 
 
 async def _kubernetes(

@@ -29,6 +29,12 @@ class PodLauncherSettings(LeaseSettings, frozen=True, kw_only=True):
     workdir: Annotated[
         Path, Meta(description="process runtime: the base of relative working directories")
     ] = Path()
+    replica_users: Annotated[
+        str,
+        Meta(
+            description="process runtime: user ids of jobs, e.g. '20000-59999'; needs root; empty: replicas run as pod-launcher's user"
+        ),
+    ] = ""
     orphan_grace_seconds: Annotated[
         float,
         Meta(

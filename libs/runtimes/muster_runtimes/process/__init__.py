@@ -3,10 +3,12 @@
 ``runtime`` is the ``ProcessRuntime``. ``replica_spec`` turns a launch into what a shim runs; ``fork_server`` and
 ``shim`` start and supervise replicas; ``state_files`` is the state on disk, and ``watcher`` observes it. ``access`` and
 ``exec_session`` run commands and open connections, ``remote_shell`` lets replicas run commands in one another, ``logs``
-reads output and progress. ``nodes``, ``ports`` and ``processes`` describe the machine.
+reads output and progress. ``nodes``, ``ports`` and ``processes`` describe the machine. ``users`` has the user ids of jobs, and
+``namespace_lock`` keeps pod-launchers of several containers apart.
 """
 
 from muster_runtimes.process.access import AsyncDescriptor as AsyncDescriptor
+from muster_runtimes.process.namespace_lock import NamespaceInUseError as NamespaceInUseError
 from muster_runtimes.process.nodes import (
     NodeSpecError as NodeSpecError,
     parse_node as parse_node,
@@ -29,4 +31,9 @@ from muster_runtimes.process.state_files import (
     open_shim as open_shim,
     read_state as read_state,
     request_stop as request_stop,
+)
+from muster_runtimes.process.users import (
+    UserIdsError as UserIdsError,
+    parse_user_ids as parse_user_ids,
+    require_capabilities as require_capabilities,
 )

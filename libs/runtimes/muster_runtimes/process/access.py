@@ -212,6 +212,8 @@ async def execute(spec: ReplicaSpec, shim: int, command: ExecCommand) -> AsyncGe
         "env": {"TERM": _TERM, **spec.env} if command.terminal else spec.env,
         "cwd": spec.cwd,
         "terminal": command.terminal is not None,
+        "user": spec.user,
+        "groups": spec.groups,
     }
     with ExitStack() as ours:
         control, other = socket.socketpair()
@@ -328,7 +330,8 @@ class ProcessAccess:
         state = self._running(replica)
         # Commands that run in the replica may listen, too.
         processes = {state.shim_pid, *self._commands.get(replica, ())}
-        listeners = await asyncio.to_thread(listening_sockets, processes)
+        user = self._directory.user(replica.job_id)
+        listeners = await asyncio.to_thread(listening_sockets, processes, user=user)
         found = next((one for one in listeners if one.port == port), None)
         if found is None:
             known = sorted({one.port for one in listeners})

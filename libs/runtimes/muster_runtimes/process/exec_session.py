@@ -37,12 +37,14 @@ _libc = ctypes.CDLL(None, use_errno=True)
 
 
 class ExecRequest(TypedDict):
-    """The command, its environment and working directory, and whether stdin is a terminal."""
+    """The command, its environment, working directory, user (0: that of this process) and groups, and whether stdin is a terminal."""
 
     argv: list[str]
     env: dict[str, str]
     cwd: str
     terminal: bool
+    user: int
+    groups: list[int]
 
 
 def main(control: socket.socket, replica: int) -> None:
@@ -88,9 +90,16 @@ def _become(request: ExecRequest, problem: int) -> None:
     argv = request["argv"]
     try:
         os.setsid()
-        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if request["terminal"]:
             fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+        if user := request["user"]:
+            if request["terminal"]:
+                os.fchown(0, user, -1)
+            os.setgroups(request["groups"])
+            os.setgid(user)
+            os.setuid(user)
+        # After a change of the user, which resets it.
+        _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         for signum in (signal.SIGPIPE, signal.SIGXFSZ):
             signal.signal(signum, signal.SIG_DFL)
         os.chdir(request["cwd"])

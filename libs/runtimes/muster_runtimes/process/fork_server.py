@@ -132,7 +132,8 @@ class ReplicaStarter:
         async with self._slots:
             if (seen := self._watcher.refresh(replica)) is not None:
                 return seen
-            replace(self._folder(replica) / SPEC, msgspec.json.encode(spec))
+            group = spec.user or None
+            replace(self._directory.open_replica(replica) / SPEC, msgspec.json.encode(spec), group=group)
             problem = ""
             for _ in range(_ATTEMPTS):
                 problem = await self._fork(self._directory.name(replica))
@@ -150,7 +151,7 @@ class ReplicaStarter:
             TimeoutError: A shim holds the lock, and neither starts the replica nor ends.
         """
         final = ShimState(state=stage, at=self._clock(), reason=reason, exit_code=exit_code)
-        folder = self._folder(replica)
+        folder = self._directory.open_replica(replica)
         for _ in range(_FINISH_POLLS):
             finish_unstarted(folder, final)
             observation = self._watcher.refresh(replica)
@@ -187,9 +188,3 @@ class ReplicaStarter:
         """Make every waiting start read its directory and request a shim again."""
         for name in list(self._answers):
             self._answers.pop(name).set_result("")
-
-    def _folder(self, replica: ReplicaId) -> Path:
-        self._directory.open_job(replica.job_id)
-        folder = self._directory.replica(replica)
-        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        return folder

@@ -10,6 +10,8 @@ import select
 import signal
 import socket
 import struct
+import subprocess
+import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
@@ -131,9 +133,20 @@ class ListeningSocket(msgspec.Struct, frozen=True):
     port: int
 
 
-def listening_sockets(ancestors: Iterable[int]) -> list[ListeningSocket]:
-    """Return the addresses that these processes and their descendants listen on."""
+def listening_sockets(ancestors: Iterable[int], *, user: int | None = None) -> list[ListeningSocket]:
+    """Return the addresses that these processes and their descendants listen on.
+
+    Args:
+        ancestors: Their process ids.
+        user: The user of the descendants, if it is not that of this process: a process of that user looks, because others may not.
+    """
     known = list(ancestors)
+    if user is not None:
+        command = [sys.executable, "-m", __name__, *map(str, known)]
+        found = subprocess.run(
+            command, user=user, group=user, extra_groups=[], stdout=subprocess.PIPE, check=True, cwd="/"
+        )
+        return msgspec.json.decode(found.stdout, type=list[ListeningSocket])
     sockets = {inode for pid in (*known, *descendants_of(known)) for inode in _sockets(pid)}
     return [listener for inode, listener in _listening() if inode in sockets]
 
@@ -165,3 +178,7 @@ def _listening_socket(address: str, family: socket.AddressFamily) -> ListeningSo
     name = socket.inet_ntop(family, packed)
     any_address, loopback = _WILDCARDS[family]
     return ListeningSocket(loopback if name == any_address else name, int(port, 16))
+
+
+if __name__ == "__main__":
+    sys.stdout.buffer.write(msgspec.json.encode(listening_sockets(map(int, sys.argv[1:]))))

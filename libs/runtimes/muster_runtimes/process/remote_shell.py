@@ -20,7 +20,7 @@ import select
 import signal
 import socket
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -46,18 +46,31 @@ class StoppedError(Exception):
     """The server accepts no more commands."""
 
 
-def listen(directory: Path) -> socket.socket:
-    """Return a listening socket in ``directory``. It changes the working directory briefly, because socket paths must be short."""
+def listen(directory: Path, *, user: int) -> socket.socket:
+    """Return a listening socket of ``user`` (0: this process's) in ``directory``.
+
+    It changes the working directory briefly, because socket paths must be short.
+    """
     server = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     before = Path.cwd()
     os.chdir(directory)
     try:
         Path(SOCKET).unlink(missing_ok=True)
         server.bind(SOCKET)
+        if user:
+            os.chown(SOCKET, user, user)
         server.listen(_BACKLOG)
     finally:
         os.chdir(before)
     return server
+
+
+def become(user: int, groups: Sequence[int]) -> None:
+    """Change this process to a user id, the group id of the same number and ``groups``; 0 changes nothing."""
+    if user:
+        os.setgroups(list(groups))
+        os.setgid(user)
+        os.setuid(user)
 
 
 def serve_commands(
@@ -71,7 +84,7 @@ def serve_commands(
         env: The environment of commands. TMPDIR is replaced: MPI daemons of several replicas use the same file names, because they take
             each replica for a host.
         cwd: The working directory of commands.
-        directory: The replica's directory, which contains the commands' TMPDIR.
+        directory: The directory that the replica may write; it contains the commands' TMPDIR.
     """
     temporary = directory / "tmp"
     temporary.mkdir(mode=0o700, exist_ok=True)

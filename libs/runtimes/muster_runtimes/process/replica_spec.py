@@ -14,6 +14,7 @@ from muster_core.frameworks import ConfigFile, RemoteShell
 from muster_runtimes.process.logs import PROGRESS_VARIABLE
 from muster_runtimes.process.shim import CANNOT_RUN
 from muster_runtimes.process.state_files import ReplicaSpec, replace
+from muster_runtimes.process.users import share
 from muster_runtimes.protocols import Launch
 
 _INHERITED = ("HOME", "LANG", "TMPDIR")
@@ -28,6 +29,14 @@ class LaunchRejection(msgspec.Struct, frozen=True):
 
     reason: str
     exit_code: int | None = None
+
+
+class Account(msgspec.Struct, frozen=True, kw_only=True):
+    """The user id of a replica, which is its group id, further group ids, and its home directory."""
+
+    user: int
+    groups: tuple[int, ...]
+    home: Path
 
 
 def base_environment(environ: Mapping[str, str]) -> dict[str, str]:
@@ -49,6 +58,7 @@ def make_spec(
     log_bytes: int,
     build: Path | None = None,
     progress: Path | None = None,
+    account: Account | None = None,
 ) -> ReplicaSpec | LaunchRejection:
     """Return what a shim runs for a launch, or why it cannot run.
 
@@ -60,6 +70,7 @@ def make_spec(
         log_bytes: How much of the output to keep; 0 for all.
         build: The directory of the build, if any: the default working directory, and its programs come first on PATH.
         progress: The path of the progress file.
+        account: What it runs as; None for pod-launcher's own user.
     """
     template = launch.template
     if launch.node not in nodes:
@@ -71,6 +82,7 @@ def make_spec(
         )
     env = {
         **base,
+        **({} if account is None else {"HOME": str(account.home)}),
         **_resolved(launch.env, template.env),
         "CUDA_VISIBLE_DEVICES": ",".join(map(str, launch.gpus)),
     }
@@ -95,6 +107,8 @@ def make_spec(
         generation=launch.generation,
         gpus=launch.gpus,
         requests=template.requests,
+        user=0 if account is None else account.user,
+        groups=() if account is None else account.groups,
     )
 
 
@@ -122,11 +136,13 @@ _REMOTE_SHELL = Path(__file__).with_name("remote_shell.py")
 _ENV = {"OMPI_MCA_orte_leave_session_attached": "1"}
 
 
-def write_config(folder: Path, files: Mapping[str, ConfigFile]) -> None:
-    """Write ``files``, each atomically, and remove all other files of the directory."""
+def write_config(folder: Path, files: Mapping[str, ConfigFile], *, group: int | None = None) -> None:
+    """Write ``files``, each atomically, and remove all other files of the directory; ``group`` may read them."""
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    if group is not None:
+        share(folder, group)
     for name, file in files.items():
-        replace(folder / name, file.content, mode=file.mode)
+        replace(folder / name, file.content, mode=file.mode, group=group)
     for entry in folder.iterdir():
         # A name that begins with a dot is a draft that is being written.
         if entry.name not in files and not entry.name.startswith("."):

@@ -21,8 +21,10 @@ from muster_runtimes.process.access import ProcessAccess
 from muster_runtimes.process.fork_server import ReplicaStarter
 from muster_runtimes.process.held_jobs import HeldJobFiles
 from muster_runtimes.process.logs import LogFileReader, ProgressFileReader
+from muster_runtimes.process.namespace_lock import NamespaceLock, pid_namespace
 from muster_runtimes.process.ports import LOOPBACK, LOOPBACK_INTERFACE, PortAllocator
 from muster_runtimes.process.replica_spec import (
+    Account,
     LaunchRejection,
     base_environment,
     make_spec,
@@ -52,6 +54,7 @@ from muster_runtimes.process.state_files import (
     signal_stop,
     sweep_builds,
 )
+from muster_runtimes.process.users import JobUsers
 from muster_runtimes.process.watcher import ReplicaWatcher
 from muster_runtimes.protocols import (
     Launch,
@@ -74,6 +77,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
         first_port: The first port for replicas; the range should not overlap the machine's ephemeral ports.
         last_port: The last port for replicas.
         log_bytes: How much of each replica's output is kept, the newest; 0 for all.
+        users: The user ids of jobs; None to run replicas as pod-launcher's own user.
         parallel_starts: How many starts are under way at most.
         rescan_s: The interval of looking for changes by other instances with the same root, in seconds.
     """
@@ -81,6 +85,7 @@ class ProcessOptions(msgspec.Struct, frozen=True, kw_only=True):
     first_port: int = 21000
     last_port: int = 31999
     log_bytes: int = 256 * 1024 * 1024
+    users: range | None = None
     parallel_starts: int = 32
     rescan_s: float = 2.0
 
@@ -89,7 +94,8 @@ class ProcessRuntime:
     """The ``Runtime`` of this machine. The constructor loads the state under ``root``, and ``run`` watches it.
 
     Args:
-        root: The root of the state directory. Names that could lead out of it raise ``UnsafeNameError``.
+        root: The root of the state directory. Names that could lead out of it raise ``UnsafeNameError``. If an instance in another
+            PID namespace uses it, ``NamespaceInUseError`` is raised.
         nodes: The nodes to offer.
         workdir: The base of relative working directories.
         environ: Pod-launcher's environment, of which replicas inherit a few variables.
@@ -112,7 +118,10 @@ class ProcessRuntime:
         self._workdir = workdir.absolute()
         self._environment = base_environment(environ)
         self._clock = clock
-        self._directory = StateDirectory(root.absolute())
+        users = JobUsers(root.absolute() / "users", self._options.users) if self._options.users else None
+        self._directory = StateDirectory(root.absolute(), users)
+        root.mkdir(mode=0o700, parents=True, exist_ok=True)
+        self._namespace_lock = NamespaceLock(self._directory.root, namespace=pid_namespace())
         self._directory.prepare()
         sweep_builds(self._directory, at=clock())
         empty_trash(self._directory)
@@ -152,6 +161,7 @@ class ProcessRuntime:
         """Release all resources except the replicas, which continue to run; for use without ``run``, which does it at its end."""
         self._starter.close()
         await self._watcher.aclose()
+        self._namespace_lock.release()
 
     async def check(self) -> RuntimeCheck:
         """Return at once: this machine needs no permissions."""
@@ -269,8 +279,7 @@ class ProcessRuntime:
         folder = self._directory.replica(replica)
         state = read_state(folder)
         if state is None or not state.is_final:
-            self._directory.open_job(replica.job_id)
-            folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self._directory.open_replica(replica)
             # Before the state is read again: a starting shim checks for this file after it has written its state.
             request_stop(folder, grace_s=grace_s)
             removed = ShimState(state=Stage.REMOVED, at=self._clock(), reason="stopped before it started")
@@ -303,13 +312,14 @@ class ProcessRuntime:
     async def write_members(self, job_id: str, content: bytes) -> str:
         """See ``JobFiles``."""
         self._directory.open_job(job_id)
-        replace(self._directory.members(job_id), content)
+        replace(self._directory.members(job_id), content, group=self._directory.user(job_id))
         return str(self._directory.members(job_id))
 
     async def write_config(self, job_id: str, files: Mapping[str, ConfigFile]) -> None:
         """See ``JobFiles``."""
         self._directory.open_job(job_id)
-        await asyncio.to_thread(write_config, self._directory.config(job_id), files)
+        group = self._directory.user(job_id)
+        await asyncio.to_thread(write_config, self._directory.config(job_id), files, group=group)
 
     def context(self, job_id: str, addresses: Addresses) -> RuntimeContext:
         """Return where the job's files are; replicas communicate over the loopback interface only."""
@@ -364,8 +374,11 @@ class ProcessRuntime:
                     if state is None and not idle:
                         raise StillRunningError(f"{directory.name(replica)} is starting")
             build = held_build(directory, job_id)
+            user = directory.user(job_id)
             self._ports.release(job_id)
             job_directory.rename(directory.trash / f"{job_id}.{at}.{os.getpid()}")
+        if directory.users is not None:
+            directory.users.release(job_id, user)
         if build is not None:
             release_build(directory, build, at=at)
         empty_trash(directory)
@@ -399,7 +412,16 @@ class ProcessRuntime:
             log_bytes=self._options.log_bytes,
             build=build,
             progress=self._directory.progress(launch.replica),
+            account=self._account(launch, build),
         )
+
+    def _account(self, launch: Launch, build: Path | None) -> Account | None:
+        """Return the account of a replica, which is in the group of the build that it uses; None for pod-launcher's own."""
+        if self._directory.users is None:
+            return None
+        user = self._directory.users.give(self._directory.open_job(launch.replica.job_id))
+        groups = () if build is None else (build.stat().st_gid,)
+        return Account(user=user, groups=groups, home=self._directory.own(launch.replica))
 
     def _has_ended(self, replica: ReplicaId) -> bool:
         seen = self._watcher.observation(replica)

@@ -29,7 +29,7 @@ import socket
 import sys
 import time
 import traceback
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import NoReturn, Protocol, TypedDict, cast
@@ -56,13 +56,19 @@ class ShimSpec(TypedDict):
     grace_s: float
     log_bytes: int
     accepts_remote_commands: bool
+    user: int
+    groups: list[int]
 
 
 class CommandServer(Protocol):
     """The server side of ``remote_shell.py``, which is loaded from this directory, because the package is not importable here."""
 
-    def listen(self, directory: Path) -> socket.socket:
+    def listen(self, directory: Path, *, user: int) -> socket.socket:
         """Return a listening socket."""
+        ...
+
+    def become(self, user: int, groups: Sequence[int]) -> None:
+        """Change to a user id, its group and further groups; 0 changes nothing."""
         ...
 
     def serve_commands(
@@ -173,6 +179,9 @@ class Shim:
             self._answer_start()
             return
         log = os.open(self._file("output.log"), os.O_CREAT | os.O_RDWR | os.O_APPEND, 0o600)
+        if user := spec.get("user"):
+            # So that the replica may open /dev/stdout.
+            os.fchown(log, user, user)
         started_at = _now()
         try:
             pid = self._spawn(spec, log)
@@ -238,13 +247,16 @@ class Shim:
 
     def _start_command_server(self, spec: ShimSpec, group: int) -> int:
         """Start the command server, a child that ends with the replica, and return its pid."""
-        server = self._command_server.listen(self._directory)
+        user = spec.get("user", 0)
+        server = self._command_server.listen(self._directory, user=user)
         pid = os.fork()
         if pid == 0:
             try:
                 _point_at_null(1)
+                self._command_server.become(user, spec.get("groups", ()))
+                own = self._directory / "own" if user else self._directory
                 self._command_server.serve_commands(
-                    server, group=group, env=spec["env"], cwd=spec["cwd"], directory=self._directory
+                    server, group=group, env=spec["env"], cwd=spec["cwd"], directory=own
                 )
             finally:
                 os._exit(1)
@@ -252,8 +264,13 @@ class Shim:
         return pid
 
     def _become(self, spec: ShimSpec, log: int) -> NoReturn:
-        """Exec the replica in its own process group and working directory; it inherits only its output."""
+        """Exec the replica in its own process group and working directory, as its user; it inherits only its output."""
         os.setpgid(0, 0)
+        try:
+            # Before the parent-death signal, which a change of the user resets.
+            self._command_server.become(spec.get("user", 0), spec.get("groups", ()))
+        except OSError as error:
+            raise CannotRunError(f"cannot run as user {spec['user']}: {error.strerror}") from error
         _prctl(PR_SET_PDEATHSIG, signal.SIGKILL)
         if os.getppid() != self._pid:
             os._exit(127)

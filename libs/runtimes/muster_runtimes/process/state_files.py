@@ -1,7 +1,8 @@
 """The state on disk of the process runtime.
 
 ``jobs/<job>/<attempt>/<role>-<index>.<restart>/`` is one run of a replica, ``builds/<job>/`` the result of a build, ``ports/<number>``
-a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path.
+a reserved port, and ``trash/`` is being deleted. Every name is checked before it becomes part of a path. With ``users``, ``users/<id>``
+names the job that has a user id, and only the directory ``own/`` of a run belongs to that user.
 
 Runs are looked for in live jobs only, so that the cost of a scan and the memory of observations follow these. A live job has a file
 ``live/<job>``. A job that has ended is archived: the file moves to ``archiving/<job>.<token>``, which counts like the file itself; then
@@ -34,6 +35,7 @@ import msgspec
 
 from muster_core.models import Resources
 from muster_runtimes.process import processes
+from muster_runtimes.process.users import JobUsers, hand_over, share
 from muster_runtimes.protocols import ReplicaId
 
 SPEC = "spec.json"
@@ -41,6 +43,7 @@ STATE = "state.json"
 STOP = "stop.json"
 LOCK = "lock"
 OUTPUT = "output.log"
+OWN = "own"
 
 
 class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
@@ -53,6 +56,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
         generation: The generation of the gang with which the replica joined.
         gpus: The indices of its GPUs.
         requests: What it holds of its node.
+        user: The user and group id that it runs under; 0 for those of pod-launcher.
+        groups: Further group ids.
     """
 
     name: str
@@ -66,6 +71,8 @@ class ReplicaSpec(msgspec.Struct, frozen=True, kw_only=True):
     generation: int = 1
     gpus: tuple[int, ...] = ()
     requests: Resources = Resources()
+    user: int = 0
+    groups: tuple[int, ...] = ()
 
 
 class StopRequest(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,12 +151,15 @@ def write_state(folder: Path, state: ShimState) -> None:
     replace(folder / STATE, msgspec.json.encode(state))
 
 
-def replace(path: Path, content: bytes, *, mode: int = 0o600) -> None:
-    """Replace a file atomically."""
+def replace(path: Path, content: bytes, *, mode: int = 0o600, group: int | None = None) -> None:
+    """Replace a file atomically; ``group`` may read it, and execute it if its owner may."""
     draft = path.with_name(f".{path.name}.{os.getpid()}")
     descriptor = os.open(draft, os.O_CREAT | os.O_TRUNC | os.O_WRONLY | os.O_CLOEXEC, mode)
     with os.fdopen(descriptor, "wb") as file:
         file.write(content)
+        if group is not None:
+            os.fchown(file.fileno(), -1, group)
+            os.fchmod(file.fileno(), mode | (mode & 0o500) >> 3)
     draft.replace(path)
 
 
@@ -185,9 +195,13 @@ class UnsafeNameError(ValueError):
 
 
 class StateDirectory(msgspec.Struct, frozen=True):
-    """The paths under the absolute path ``root``. Methods raise ``UnsafeNameError`` for names that could lead out of it."""
+    """The paths under the absolute path ``root``. Methods raise ``UnsafeNameError`` for names that could lead out of it.
+
+    With ``users`` each job has a user id.
+    """
 
     root: Path
+    users: JobUsers | None = None
 
     @property
     def jobs(self) -> Path:
@@ -223,6 +237,9 @@ class StateDirectory(msgspec.Struct, frozen=True):
         """Create the directories, readable by their owner only, because environments may contain secrets."""
         for folder in (self.root, self.jobs, self.archiving, self.builds, self.ports, self.trash):
             folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        if self.users is not None:
+            self.users.prepare(self.root, self.jobs, self.builds)
+            self.users.sweep(_names(self.jobs))
         while not self.live.exists():
             try:
                 self._make_all_live()
@@ -250,7 +267,26 @@ class StateDirectory(msgspec.Struct, frozen=True):
         """Return the directory of a job, which is created if it does not exist, and make the job live."""
         folder = self.job(job_id)
         folder.mkdir(mode=0o700, exist_ok=True)
+        if self.users is not None:
+            self.users.give(folder)
         self.make_live(job_id)
+        return folder
+
+    def user(self, job_id: str) -> int | None:
+        """Return the user id of a job; None without ``users``."""
+        return None if self.users is None else self.users.of(self.job(job_id))
+
+    def open_replica(self, replica: ReplicaId) -> Path:
+        """Return the directory of a run, which is created if it does not exist, and make its job live."""
+        self.open_job(replica.job_id)
+        folder = self.replica(replica)
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+        user = self.user(replica.job_id)
+        if user is not None:
+            share(folder.parent, user)
+            share(folder, user)
+            (folder / OWN).mkdir(mode=0o700, exist_ok=True)
+            hand_over(folder / OWN, user)
         return folder
 
     def make_live(self, job_id: str) -> None:
@@ -306,9 +342,14 @@ class StateDirectory(msgspec.Struct, frozen=True):
         leaf = f"{safe_name(replica.role)}-{replica.index}.{replica.restart}"
         return self.job(replica.job_id) / str(replica.attempt) / leaf
 
+    def own(self, replica: ReplicaId) -> Path:
+        """Return the directory of a run that its replica may write."""
+        folder = self.replica(replica)
+        return folder if self.users is None else folder / OWN
+
     def progress(self, replica: ReplicaId) -> Path:
         """Return the progress file of a run."""
-        return self.replica(replica) / "progress.json"
+        return self.own(replica) / "progress.json"
 
     def name(self, replica: ReplicaId) -> str:
         """Return the directory of a run relative to the root."""
@@ -499,6 +540,10 @@ def prepare_build(directory: StateDirectory, build: str, source: Path) -> Path:
     draft.mkdir(mode=0o700)
     for entry in source.iterdir():
         (draft / entry.name).symlink_to(entry)
+    user = directory.user(build)
+    if user is not None:
+        # Jobs that use the build are in its group.
+        hand_over(draft, user, mode=0o770)
     draft.rename(folder)
     return folder
 

@@ -11,4 +11,4 @@ from muster_testing.cluster.control_plane import (
 )
 from muster_testing.cluster.program import ClusterProgramFailed as ClusterProgramFailed
 from muster_testing.cluster.rest import Rest as Rest, RestError as RestError
-from muster_testing.cluster.tools import MissingTool as MissingTool
+from muster_testing.go_programs import MissingTool as MissingTool
