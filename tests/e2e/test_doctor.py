@@ -114,11 +114,10 @@ async def test_a_system_that_works_has_no_fault(launch: Launcher, connect: Conne
     async with launch(instances={"scheduler": 2, "status-tracker": 2}) as system, connect(system) as muster:
         async with asyncio.timeout(WAIT_S):
             # A check that could not be made yet is none of those that found nothing.
-            while any(
-                each.status != cluster_service_pb2.CHECK_STATUS_OK
-                for each in (results := (await muster.diagnose()).results)
-            ):
+            results = (await muster.diagnose()).results
+            while any(each.status != cluster_service_pb2.CHECK_STATUS_OK for each in results):
                 await asyncio.sleep(0.5)
+                results = (await muster.diagnose()).results
         assert len({each.check for each in results}) == 11
         broker = next(each.message for each in results if each.check == "broker")
         assert "1 server, JetStream with sync_interval: always" in broker

@@ -53,6 +53,11 @@ class ClusterDouble(cluster_service_pb2_grpc.ClusterServiceServicer):
     ) -> pb.GetClusterResponse:
         raise NotImplementedError
 
+    def ListInstances(
+        self, request: pb.ListInstancesRequest, context: grpc.ServicerContext
+    ) -> pb.ListInstancesResponse:
+        raise NotImplementedError
+
     def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesResponse:
         raise NotImplementedError
 
