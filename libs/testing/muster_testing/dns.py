@@ -14,7 +14,7 @@ _A, _IN = 1, 1
 
 
 class DnsServer(asyncio.DatagramProtocol):
-    """Answers every question for IPv4 addresses with ``addresses``, and others with nothing."""
+    """Answers every query for IPv4 addresses with ``addresses``, and others with nothing."""
 
     def __init__(self, addresses: Sequence[str]) -> None:
         self.addresses = list(addresses)
@@ -40,16 +40,16 @@ class DnsServer(asyncio.DatagramProtocol):
         self._transport = transport
 
     def datagram_received(self, data: bytes, addr: tuple[str | object, int]) -> None:
-        """Answer one question."""
+        """Answer one query."""
         identity = _HEADER.unpack_from(data)[0]
         end = data.index(b"\0", _HEADER.size) + 5
-        question = data[_HEADER.size : end]
-        kind = struct.unpack("!H", question[-4:-2])[0]
-        # The name is a pointer to that of the question; nothing is cached.
+        query = data[_HEADER.size : end]
+        kind = struct.unpack("!H", query[-4:-2])[0]
+        # The name is a pointer to that of the query; nothing is cached.
         records = [
             struct.pack("!HHHIH", 0xC000 | _HEADER.size, _A, _IN, 0, 4) + socket.inet_aton(address)
             for address in (self.addresses if kind == _A else ())
         ]
         header = _HEADER.pack(identity, _ANSWERS, 1, len(records), 0, 0)
         assert self._transport is not None
-        self._transport.sendto(header + question + b"".join(records), addr)
+        self._transport.sendto(header + query + b"".join(records), addr)

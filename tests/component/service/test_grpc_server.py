@@ -211,7 +211,7 @@ async def test_connections_that_say_nothing_are_closed_and_others_are_answered_m
 
 
 async def test_calls_reach_an_instance_that_was_added_and_calls_under_way_go_on(serve: Serve):
-    """The name of a headless service gets a second address; nobody opens a new channel."""
+    """The name of a headless service gets a second address, and no new channel is opened."""
     first = await serve(connection_s=1)
     port = first.host.port
     async with DnsServer.running(["127.0.0.1"]) as dns:
