@@ -244,7 +244,7 @@ async def test_services_are_scaled_and_a_second_pod_launcher_says_why_it_does_no
         deployment.wait_until_healthy(*scaled)
         first, second = deployment.containers("pod-launcher")
         async with asyncio.timeout(TIMEOUT_S):
-            while "in another container" not in deployment.engine.run("logs", second):
+            while "in another container" not in deployment.engine.logs(second):
                 await asyncio.sleep(0.2)
         assert deployment.engine.health(first) == "healthy"
         assert deployment.engine.health(second) != "healthy"

@@ -64,8 +64,8 @@ def canonical(name: str) -> str:
 def wait_until(engine: Engine, name: str, wanted: str) -> None:
     deadline = time.monotonic() + TIMEOUT_S
     while (seen := engine.health(name)) != wanted:
-        assert not seen.startswith("exited"), f"{seen}: {engine.run('logs', name)}"
-        assert time.monotonic() < deadline, f"{seen}: {engine.run('logs', name)}"
+        assert not seen.startswith("exited"), f"{seen}: {engine.logs(name)}"
+        assert time.monotonic() < deadline, f"{seen}: {engine.logs(name)}"
         time.sleep(0.1)
 
 
@@ -101,7 +101,7 @@ def test_the_provision_image_creates_what_the_services_need(images: Engine, brok
     options = ("--network", "host", "--env", f"MUSTER_BUS_URL={broker.url}")
     with container(images, "provision", *options, *UNPRIVILEGED) as name:
         code = images.run("wait", name).strip()
-        assert code == "0", images.run("logs", name)
+        assert code == "0", images.logs(name)
 
 
 @pytest.mark.parametrize("service", SERVICES)

@@ -41,14 +41,12 @@ class Engine:
 
     def run(self, *arguments: str | Path, stdin: Path | None = None) -> str:
         """Run the Docker client, with a file as its input, and return what it prints. Raises ``EngineError``."""
-        command = [str(self._client), *map(str, arguments)]
-        with Path(stdin or os.devnull).open("rb") as source:
-            done = subprocess.run(
-                command, stdin=source, capture_output=True, text=True, check=False, env=self.environment
-            )
-        if done.returncode != 0:
-            raise EngineError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
-        return done.stdout
+        return self._call(*arguments, stdin=stdin).stdout
+
+    def logs(self, container: str) -> str:
+        """Return what a container has written to its standard output, then to its standard error."""
+        done = self._call("logs", container)
+        return done.stdout + done.stderr
 
     def inspect(self, thing: str) -> dict[str, object]:
         """Return what the engine knows of an image or a container."""
@@ -72,6 +70,16 @@ class Engine:
         if not state["Running"]:
             return f"exited with {state['ExitCode']}"
         return cast("dict[str, str]", state.get("Health", {})).get("Status", "none")
+
+    def _call(self, *arguments: str | Path, stdin: Path | None = None) -> subprocess.CompletedProcess[str]:
+        command = [str(self._client), *map(str, arguments)]
+        with Path(stdin or os.devnull).open("rb") as source:
+            done = subprocess.run(
+                command, stdin=source, capture_output=True, text=True, check=False, env=self.environment
+            )
+        if done.returncode != 0:
+            raise EngineError(f"{' '.join(command)} failed:\n{done.stdout}{done.stderr}")
+        return done
 
 
 class LocalEngine:
