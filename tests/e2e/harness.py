@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -12,7 +13,7 @@ from muster_local import LocalOptions, LocalSystem
 from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
-_LOG_TAIL = 20_000
+LOG_TAIL = 20_000
 
 Connect = Callable[[LocalSystem], AsyncClient]
 
@@ -30,17 +31,22 @@ class Launcher:
         nodes: tuple[str, ...] = ("n1:cpu=4",),
         idle_period_s: float = 60.0,
         instances: Mapping[str, int] | None = None,
+        environ: Mapping[str, str] | None = None,
     ) -> AsyncGenerator[LocalSystem]:
-        """Run a system; all its replicas are ended afterwards."""
+        """Run a system; all its replicas are ended afterwards. ``environ`` are further variables of its programs."""
         options = LocalOptions(
-            nodes=nodes, idle_period_s=idle_period_s, workdir=ROOT, instances=instances or {}
+            nodes=nodes,
+            idle_period_s=idle_period_s,
+            workdir=ROOT,
+            instances=instances or {},
+            environ={**os.environ, **(environ or {})},
         )
         system = LocalSystem(self._directory / "data", options)
         async with system:
             try:
                 yield system
             except BaseException:
-                print(system.log_text()[-_LOG_TAIL:])
+                print(system.log_text()[-LOG_TAIL:])
                 raise
         await system.end_replicas()
 
@@ -100,9 +106,14 @@ async def wait_until_removed(system: LocalSystem, muster: AsyncClient) -> None:
 
 async def readiness(address: str) -> str:
     """Return what the readiness page of a service at ``address`` says."""
+    return (await page(address, "/readyz")).strip()
+
+
+async def page(address: str, path: str) -> str:
+    """Return a page of a service at ``address``, such as ``/metrics``."""
     host, _, port = address.rpartition(":")
     reader, writer = await asyncio.open_connection(host, int(port))
-    writer.write(b"GET /readyz HTTP/1.1\r\nHost: test\r\n\r\n")
+    writer.write(f"GET {path} HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n".encode())
     answer = (await asyncio.wait_for(reader.read(), 5)).decode()
     writer.close()
-    return answer.partition("\r\n\r\n")[2].strip()
+    return answer.partition("\r\n\r\n")[2]
