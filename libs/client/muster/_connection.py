@@ -42,9 +42,15 @@ def user_metadata() -> tuple[tuple[str, str], ...]:
     return ((_USER_KEY, name),) if name.isascii() and name.isprintable() else ()
 
 
-def channel_options(address: str) -> list[tuple[str, int]]:
-    """Return gRPC channel options: fast reconnects, enough metadata for long lists of problems, keepalive for idle watches."""
-    options = [
+def channel_options(address: str) -> list[tuple[str, int | str]]:
+    """Return gRPC channel options: calls are spread over the addresses of the target, with fast reconnects, enough metadata for
+    long lists of problems, and keepalive for idle watches.
+    """
+    options: list[tuple[str, int | str]] = [
+        # By default gRPC sends all calls to the first address that it can connect to.
+        ("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),
+        # The default of 30 s is as long as calls are retried: the addresses of new instances would be looked up too late.
+        ("grpc.dns_min_time_between_resolutions_ms", 1_000),
         ("grpc.initial_reconnect_backoff_ms", 100),
         ("grpc.min_reconnect_backoff_ms", 100),
         ("grpc.max_reconnect_backoff_ms", 1_000),

@@ -382,6 +382,17 @@ def address(gateway: GatewayDouble) -> Iterator[str]:
     running.stop()
 
 
+@pytest.fixture
+def two_gateways() -> Iterator[tuple[GatewayDouble, GatewayDouble, str]]:
+    """Two doubles, and the target that names both."""
+    doubles = GatewayDouble(), GatewayDouble()
+    running = [Running(double) for double in doubles]
+    yield *doubles, "ipv4:" + ",".join(one.address for one in running)
+    for double, one in zip(doubles, running, strict=True):
+        double.close()
+        one.stop()
+
+
 Muster = Callable[..., Result]
 
 

@@ -102,3 +102,18 @@ async def test_errors_are_the_same(client: AsyncClient):
     async with AsyncClient("127.0.0.1:1", retry_timeout_s=0.3) as lonely:
         with pytest.raises(Unavailable, match="is `muster up` running"):
             await lonely.get("demo")
+
+
+async def test_calls_are_spread_over_the_addresses_of_the_target(
+    two_gateways: tuple[GatewayDouble, GatewayDouble, str],
+):
+    first, second, target = two_gateways
+    async with asyncio.timeout(30), AsyncClient(target) as client:
+        while not (first.received and second.received):
+            await client.submit("kind: Job")
+            await asyncio.sleep(0.01)
+        before = len(first.received), len(second.received)
+        for _ in range(20):
+            await client.submit("kind: Job")
+    shares = len(first.received) - before[0], len(second.received) - before[1]
+    assert min(shares) >= 8, shares
