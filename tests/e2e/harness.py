@@ -32,6 +32,7 @@ class Launcher:
         idle_period_s: float = 60.0,
         instances: Mapping[str, int] | None = None,
         environ: Mapping[str, str] | None = None,
+        lower_priority: bool = True,
     ) -> AsyncGenerator[LocalSystem]:
         """Run a system; all its replicas are ended afterwards. ``environ`` are further variables of its programs."""
         options = LocalOptions(
@@ -40,6 +41,7 @@ class Launcher:
             workdir=ROOT,
             instances=instances or {},
             environ={**os.environ, **(environ or {})},
+            lower_priority=lower_priority,
         )
         system = LocalSystem(self._directory / "data", options)
         async with system:

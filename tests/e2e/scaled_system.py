@@ -41,7 +41,9 @@ class Instance:
         self.name = name
         self._metrics = metrics
 
-    async def value(self, metric: str, where: Callable[[dict[str, str]], bool] = lambda labels: True) -> float:
+    async def value(
+        self, metric: str, where: Callable[[dict[str, str]], bool] = lambda labels: True
+    ) -> float:
         """Return the sum of the samples of a metric whose labels satisfy ``where``."""
         families = text_string_to_metric_families(await page(self._metrics, "/metrics"))
         return sum(
@@ -90,7 +92,9 @@ class ScaledSystem:
                 for service in CALLED
             }
             environ["MUSTER_GRPC_CONNECTION_SECONDS"] = str(CONNECTION_S)
-            system = await stack.enter_async_context(Launcher(folder)(nodes=nodes, environ=environ))
+            # Added instances have the priority of the test: calls are answered by all at the same speed.
+            launched = Launcher(folder)(nodes=nodes, environ=environ, lower_priority=False)
+            system = await stack.enter_async_context(launched)
             yield cls(system, names, ports)
 
     @contextmanager

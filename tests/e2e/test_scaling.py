@@ -111,7 +111,7 @@ class Load:
         expected = [f"{job_id} 1 {index}" for job_id, size in self.replicas.items() for index in range(size)]
         assert Counter(self._runs.read_text().splitlines()) == Counter(expected)
         listed = [one.job_id async for one in self._muster.list() if one.name.startswith(self._prefix)]
-        assert Counter(listed) == Counter(self.replicas)
+        assert sorted(listed) == sorted(self.replicas)
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -170,9 +170,13 @@ async def assert_even(instances: Sequence[Instance], grpc_service: str) -> None:
     async def calls() -> list[float]:
         return [await one.calls(grpc_service) for one in instances]
 
-    async def calls_since(before: Sequence[float], is_enough: Callable[[Sequence[float]], bool]) -> list[float]:
+    async def calls_since(
+        before: Sequence[float], is_enough: Callable[[Sequence[float]], bool]
+    ) -> list[float]:
         async with asyncio.timeout(CONDITION_S):
-            while not is_enough(since := [now - then for now, then in zip(await calls(), before, strict=True)]):
+            while not is_enough(
+                since := [now - then for now, then in zip(await calls(), before, strict=True)]
+            ):
                 await asyncio.sleep(POLL_S)
         return since
 
