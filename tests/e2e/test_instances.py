@@ -78,6 +78,19 @@ async def test_the_only_status_tracker_answers_nothing_that_is_older_than_its_pa
                 assert stored.job_id in answer
 
 
+@pytest.mark.timeout(120)
+async def test_a_list_has_what_its_client_has_submitted_whichever_status_tracker_answers(
+    launch: Launcher, connect: Connect
+) -> None:
+    """An instance reads the records of the partitions of another one, which stores them later."""
+    async with launch(instances={"status-tracker": 2}) as system, connect(system) as muster:
+        submitted: set[str] = set()
+        for number in range(20):
+            (one,) = await muster.submit(job(f"listed-{number}", "true"), validation_wait_s=0)
+            submitted.add(one.job_id)
+            assert submitted <= await listed_ids(muster)
+
+
 async def listed_ids(muster: AsyncClient) -> set[str]:
     """Return the ids of all jobs."""
     return {one.job_id async for one in muster.list()}

@@ -19,7 +19,7 @@ from muster_bus import (
     PartitionReader,
 )
 from muster_bus.catalogue_reconciler import CatalogueReconciler
-from muster_bus.partition_reader import acknowledged
+from muster_bus.partition_reader import acknowledged, low_water_mark
 from muster_bus.pause_detector import PauseDetector
 from muster_bus.service_bus import broker_clock, connect_bus, keep_catalogue, probe_writes
 from muster_core.events import JobFinished, JobRestarting
@@ -130,6 +130,8 @@ class PartitionTracker:
             cache=cache,
             on_listed=self._set_ready,
         )
+        self._mirroring = asyncio.Lock()
+        self._mirrored = 0
         self._observer = TransitionMetrics(ctx.metrics)
         ctx.check_ready("records", self.is_complete)
         self._invalid = ctx.metrics.counter(
@@ -153,12 +155,46 @@ class PartitionTracker:
         return partition_of(job_id) in self._partitions.owned
 
     async def reached(self, sequence: int, wait_s: float) -> bool:
-        """Wait until all owned partitions are applied up to the sequence."""
+        """Wait until the records of all partitions include the events up to the sequence."""
         try:
-            await asyncio.gather(*(reader.wait_for(sequence, wait_s) for reader in self._readers.values()))
-        except TimeoutError:
+            async with asyncio.timeout(wait_s):
+                while not await self._includes(sequence, wait_s):  # noqa: ASYNC110 - as in `wait_complete`
+                    await asyncio.sleep(_POLL_S)
+        except (TimeoutError, BusUnavailable):
             return False
         return True
+
+    async def _includes(self, sequence: int, wait_s: float) -> bool:
+        """Wait until the partitions are applied up to the sequence; return whether they are the same partitions as before."""
+        owned = self._partitions.owned
+        await asyncio.gather(*(reader.wait_for(sequence, wait_s) for reader in self._readers.values()))
+        await self._mirror_up_to(sequence)
+        # A partition that was taken over meanwhile is not read yet.
+        return owned == self._partitions.owned and self.is_complete()
+
+    async def _mirror_up_to(self, sequence: int) -> None:
+        """Wait until the records of other instances' partitions include the events up to the sequence."""
+        while not self._is_mirrored(sequence):
+            # Many queries wait for about the same sequence.
+            async with self._mirroring:
+                if not self._is_mirrored(sequence):
+                    await self._advance_mirror()
+            if not self._is_mirrored(sequence):
+                await asyncio.sleep(_TICK_S)
+
+    def _is_mirrored(self, sequence: int) -> bool:
+        return sequence <= self._mirrored or len(self._partitions.owned) == PARTITIONS
+
+    async def _advance_mirror(self) -> None:
+        """Read the records that the others have stored; what they have acknowledged is in these."""
+        owned = self._partitions.owned
+        others = [partition_reader(STATUS_TRACKER, each) for each in range(PARTITIONS) if each not in owned]
+        up_to = await low_water_mark(self._bus, JOBS_STREAM, others)
+        if up_to > self._mirrored:
+            await self._mirror.catch_up()
+            await self._history.catch_up()
+            if owned <= self._partitions.owned:
+                self._mirrored = up_to
 
     async def last_of(self, job_id: str) -> int:
         """Return the sequence of the job's last event in the stream."""
@@ -240,6 +276,9 @@ class PartitionTracker:
 
     def own(self, partitions: frozenset[int]) -> None:
         """Set the owned partitions."""
+        if self._partitions.owned - partitions:
+            # What this instance has not stored of them is in the records of their next owner only.
+            self._mirrored = 0
         self._partitions.own(partitions)
         self._mirror.own(partitions)
         self._set_ready()
