@@ -8,13 +8,12 @@ of its own.
 from __future__ import annotations
 
 import asyncio
-import sys
 import time
 from pathlib import Path
 
-import msgspec
 from grpc import aio
 from load import LoadPlan, LoadReport
+from load_generator import generate
 from measuring import Measurement, percentile
 from processes import CpuMeter
 from system_under_test import pids_of, running_system
@@ -39,11 +38,6 @@ _RATE = 300
 _BACKLOG_S = 300.0
 _POLL_S = 0.25
 _WARM_UP_S = 3.0
-_LOAD = Path(__file__).with_name("load.py")
-
-
-class LoadFailed(Exception):
-    """The load generator ended without a report."""
 
 
 async def measure(root: Path, *, quick: bool) -> list[Measurement]:
@@ -137,19 +131,7 @@ async def _warm_up(system: LocalSystem) -> None:
 async def _generate(plan: LoadPlan, system: LocalSystem) -> tuple[LoadReport, str]:
     """Run the load generator; returns its report and the CPU use of all processes."""
     meter = CpuMeter(pids_of(system))
-    process = await asyncio.create_subprocess_exec(
-        sys.executable, str(_LOAD), msgspec.json.encode(plan).decode(), stdout=asyncio.subprocess.PIPE
-    )
-    try:
-        async with asyncio.timeout(plan.seconds + plan.warm_up_s + 120):
-            output, _ = await process.communicate()
-    finally:
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
-    if process.returncode:
-        raise LoadFailed(f"the load generator ended with exit code {process.returncode}")
-    report = msgspec.json.decode(output, type=LoadReport)
+    report = await generate(plan)
     costs = meter.each(report.total, client_s=report.cpu_s)
     return report, f"CPU ms each: {costs}; other programs: {meter.strangers(client_s=report.cpu_s):.1f} cores"
 

@@ -25,15 +25,16 @@ from muster_rpc.v1 import job_service_pb2, job_service_pb2_grpc
 
 Send = Callable[[int], Awaitable[object]]
 
+_BALANCED = (("grpc.service_config", '{"loadBalancingConfig": [{"round_robin": {}}]}'),)
 _TRACEPARENT = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
 
 
 class LoadPlan(msgspec.Struct, frozen=True, kw_only=True):
     """What to send, and how.
 
-    `submit` calls SubmitJob of the gateway at `address`; `publish` publishes the bytes that the gateway would store,
-    under the subject `raw`, to the broker with that URL. Either `in_flight` requests are in progress at all times, or
-    `rate` are sent each second, whatever happens to earlier ones. `prefix` begins names and ids. The first `warm_up_s`
+    `submit` calls SubmitJob of the gateways that the gRPC target `address` names; `publish` publishes the bytes that a gateway
+    would store, under the subject `raw`, to the broker with that URL. Either `in_flight` requests are in progress at all times,
+    or `rate` are sent each second, whatever happens to earlier ones. `prefix` begins names and ids. The first `warm_up_s`
     seconds do not count.
     """
 
@@ -113,7 +114,7 @@ async def _awaited(work: Awaitable[None]) -> None:
 
 async def submit(plan: LoadPlan) -> LoadReport:
     """Submit jobs that never start; an acknowledgement is the gateway's answer without waiting for validation."""
-    async with aio.insecure_channel(plan.address) as channel:
+    async with aio.insecure_channel(plan.address, options=_BALANCED) as channel:
         stub = job_service_pb2_grpc.JobServiceStub(channel)
 
         async def send(number: int) -> object:

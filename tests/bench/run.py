@@ -13,6 +13,7 @@ import os
 import platform
 import sys
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -21,6 +22,7 @@ import bench_history
 import bench_place
 import bench_placement
 import bench_recovery
+import bench_scale_out
 import bench_scheduler
 import bench_simulate
 import bench_status
@@ -61,6 +63,10 @@ GROUPS = (
     Group(bench_submit.NAMES, bench_submit.measure),
     Group(bench_recovery.NAMES, bench_recovery.measure),
     Group(bench_history.NAMES, bench_history.measure),
+    *(
+        Group(bench_scale_out.names(service), partial(bench_scale_out.measure, service))
+        for service in bench_scale_out.SERVICES
+    ),
 )
 
 log = logging.getLogger("bench")
