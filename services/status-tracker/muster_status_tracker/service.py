@@ -77,7 +77,8 @@ _TICK_S = 0.1
 
 _FLUSH_S = 1.0
 """How long (s) changed records are batched under load: several changes of a job are one record, and many records one
-write. Queries are answered from memory; records of other instances' partitions are late by this time.
+write. Queries are answered from memory; records of other instances' partitions are late by this time, for which a query with a
+revision waits.
 """
 
 

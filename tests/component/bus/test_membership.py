@@ -34,8 +34,8 @@ class Copy:
     def shards(self) -> frozenset[int]:
         return self.assigned[-1]
 
-    async def run(self, ended: asyncio.Event | None = None) -> None:
-        await self.membership.run(self.assigned.append, TOTAL, ended=ended.wait if ended else None)
+    async def run(self, ended: asyncio.Event | None = None, *, total: int = TOTAL) -> None:
+        await self.membership.run(self.assigned.append, total, ended=ended.wait if ended else None)
 
 
 async def test_a_single_copy_has_every_shard(leases: str, connect: Connect, background: Background) -> None:
@@ -66,6 +66,22 @@ async def test_shards_are_reassigned_when_instances_join_leave_and_crash(
     await copies[1].bus.close()
     await eventually(lambda: copies[0].shards == ALL)
     await eventually(lambda: copies[1].shards == frozenset())
+
+
+async def test_an_instance_that_joins_and_owns_no_shard_is_given_none(
+    leases: str, connect: Connect, background: Background
+) -> None:
+    """Its work on the shards of others begins then."""
+    owner = owner_of(0, {"pod-0", "pod-1"})
+    (other,) = {"pod-0", "pod-1"} - {owner}
+    owning = Copy(await connect(), leases, owner)
+    background.start(owning.run(total=1))
+    await eventually(lambda: owning.shards == frozenset({0}))
+
+    without = Copy(await connect(), leases, other)
+    background.start(without.run(total=1))
+    await eventually(lambda: len(without.membership.members) == 2)
+    await eventually(lambda: without.assigned[1:] == [frozenset()])
 
 
 async def test_the_lease_is_released_when_the_work_has_ended(
