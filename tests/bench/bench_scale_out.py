@@ -61,6 +61,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     """The result of one turn: what was handled a second, and in all while the CPU was measured.
 
     `cpu_s` are the CPU seconds of each instance, `broker_cpu_s` and `client_cpu_s` those of the broker and of the load generator.
+    `partitions` is how many partitions each instance owns, if it owns any.
     """
 
     per_s: float
@@ -68,6 +69,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: tuple[float, ...]
     broker_cpu_s: float
     client_cpu_s: float
+    partitions: tuple[float, ...] = ()
 
     @property
     def per_cpu_s(self) -> float:
@@ -104,14 +106,12 @@ class Instances:
             for one in self._processes
         ]
 
-    async def share_partitions(self) -> None:
-        """Wait until each instance owns its share of the partitions."""
+    async def share_partitions(self) -> list[float]:
+        """Wait until every partition has an owner, and return how many each instance owns."""
         async with asyncio.timeout(_TIMEOUT_S):
-            while True:
-                owned = await self.value("muster_partitions_owned")
-                if sum(owned) == PARTITIONS and max(owned) - min(owned) <= 1:
-                    return
+            while sum(owned := await self.value("muster_partitions_owned")) != PARTITIONS:
                 await asyncio.sleep(_POLL_S)
+        return owned
 
     async def handle(self) -> None:
         """Wait until the consumers of the service have nothing left to handle."""
@@ -177,7 +177,7 @@ async def _turn(service: str, count: int, root: Path, *, quick: bool) -> Turn:
             case "spec-validator":
                 return await _validate(instances, jobs=2_000 if quick else 6_000)
             case _:
-                return await _track(instances, jobs=500 if quick else 1_500)
+                return await _track(instances, jobs=1_000 if quick else 4_000)
 
 
 @asynccontextmanager
@@ -233,11 +233,11 @@ async def _validate(instances: Instances, *, jobs: int) -> Turn:
 
 
 async def _track(instances: Instances, *, jobs: int) -> Turn:
-    await instances.share_partitions()
+    owned = await instances.share_partitions()
     messages = [message for number in range(jobs) for message in _life(number)]
     turn = await _handled(instances, messages, total=len(messages))
     await _require(instances, jobs, "muster_jobs_finished_total", phase="Succeeded")
-    return turn
+    return msgspec.structs.replace(turn, partitions=tuple(owned))
 
 
 def _life(number: int) -> list[Outgoing]:
@@ -293,6 +293,8 @@ def _figures(service: str, count: int, turns: Sequence[Turn]) -> list[Measuremen
         f"of {median.total} {what}; each {_listed(median.cpu_s, '.1f')}; broker {median.broker_cpu_s:.1f}, "
         f"load generator {median.client_cpu_s:.1f}"
     )
+    if median.partitions:
+        cpu += f"; partitions of each: {_listed(median.partitions, '.0f')}"
     per_cpu_s = statistics.median(turn.per_cpu_s for turn in turns)
     return [
         Measurement(
