@@ -26,7 +26,7 @@ from scheduler_world import POOL, passing
 from system_under_test import fresh_folder
 
 from muster_bus import Bus, BusSettings, Outgoing
-from muster_bus.inspection import describe_consumer
+from muster_bus.inspection import describe_consumer, stored_subjects
 from muster_core import events
 from muster_core.models import ReplicaState
 from muster_events.catalogue import (
@@ -39,7 +39,7 @@ from muster_events.catalogue import (
     consumers_of,
 )
 from muster_events.codec import job_message
-from muster_events.subjects import PARTITIONS, job_id_of
+from muster_events.subjects import PARTITIONS, job_events, job_id_of
 from muster_local import provision_bus
 from muster_testing.broker import Broker
 from muster_testing.service_process import ServiceProcess
@@ -54,7 +54,7 @@ _FIGURES = ("per_s", "cpu_s", "per_cpu_s")
 
 
 class NotHandled(Exception):
-    """Something was lost or handled twice."""
+    """Something was lost."""
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True):
@@ -94,14 +94,14 @@ class Instances:
         """Return the gRPC target that names all of them."""
         return "ipv4:" + ",".join([(await one.logged("ready"))["grpc"] for one in self._processes])
 
-    async def value(self, metric: str, **labels: str) -> list[float]:
+    async def value(self, metric: str) -> list[float]:
         """Return the value of a metric of each instance."""
         return [
             sum(
                 sample.value
                 for family in text_string_to_metric_families(await one.metrics())
                 for sample in family.samples
-                if sample.name == metric and labels.items() <= sample.labels.items()
+                if sample.name == metric
             )
             for one in self._processes
         ]
@@ -228,7 +228,7 @@ async def _validate(instances: Instances, *, jobs: int) -> Turn:
         )
         messages.append(job_message(submitted.job_id, submitted, source=GATEWAY))
     turn = await _handled(instances, messages, total=jobs)
-    await _require(instances, jobs, "muster_validations_total", result=events.JobValidated.__name__)
+    await _require(instances, jobs, events.JobValidated)
     return turn
 
 
@@ -236,7 +236,7 @@ async def _track(instances: Instances, *, jobs: int) -> Turn:
     owned = await instances.share_partitions()
     messages = [message for number in range(jobs) for message in _life(number)]
     turn = await _handled(instances, messages, total=len(messages))
-    await _require(instances, jobs, "muster_jobs_finished_total", phase="Succeeded")
+    await _require(instances, jobs, events.JobFinished)
     return msgspec.structs.replace(turn, partitions=tuple(owned))
 
 
@@ -278,11 +278,11 @@ async def _handled(instances: Instances, messages: Sequence[Outgoing], *, total:
     return instances.turn(total=total, per_s=total / (time.perf_counter() - began))
 
 
-async def _require(instances: Instances, jobs: int, metric: str, **labels: str) -> None:
-    """Check that each job was handled once."""
-    handled = await instances.value(metric, **labels)
-    if sum(handled) != jobs:
-        raise NotHandled(f"{metric} is {handled} for {jobs} jobs")
+async def _require(instances: Instances, jobs: int, event: type[events.JobEvent]) -> None:
+    """Check that each job has the event by which the service answers."""
+    stored = await stored_subjects(instances.bus, JOBS_STREAM, job_events(event.__name__))
+    if len(stored) != jobs:
+        raise NotHandled(f"{len(stored)} of {jobs} jobs have {event.__name__}")
 
 
 def _figures(service: str, count: int, turns: Sequence[Turn]) -> list[Measurement]:
