@@ -96,8 +96,9 @@ class Membership:
     ) -> None:
         """Be a member until cancelled; ``on_change`` receives this instance's shards once it has its lease, and whenever they change.
 
-        With many instances it may own none. After a lapse it receives no shards first. On cancellation the shards are removed first, then the lease is released:
-        when ``ended`` returns, which waits for the end of the work on them, or after two seconds.
+        With many instances it may own none. After a lapse it receives no shards first. On cancellation the shards are removed
+        first, then the lease is released: when ``ended`` returns, which waits for the end of the work on them, or after two
+        seconds.
         """
         mine: frozenset[int] | None = None
         hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
