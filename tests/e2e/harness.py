@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from muster import AsyncClient, Job
-from muster_local import LocalOptions, LocalSystem
+from muster_local import ExternalBroker, LocalOptions, LocalSystem
 from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,10 +30,15 @@ class Launcher:
         nodes: tuple[str, ...] = ("n1:cpu=4",),
         idle_period_s: float = 60.0,
         instances: Mapping[str, int] | None = None,
+        broker: ExternalBroker | None = None,
     ) -> AsyncGenerator[LocalSystem]:
         """Run a system; all its replicas are ended afterwards."""
         options = LocalOptions(
-            nodes=nodes, idle_period_s=idle_period_s, workdir=ROOT, instances=instances or {}
+            nodes=nodes,
+            idle_period_s=idle_period_s,
+            workdir=ROOT,
+            instances=instances or {},
+            broker=broker,
         )
         system = LocalSystem(self._directory / "data", options)
         async with system:
