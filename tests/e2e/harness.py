@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from muster import AsyncClient, Job
-from muster_local import ExternalBroker, LocalOptions, LocalSystem
+from muster_local import ExternalBroker, LocalOptions, LocalSystem, Spans
 from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,14 +31,20 @@ class Launcher:
         idle_period_s: float = 60.0,
         instances: Mapping[str, int] | None = None,
         broker: ExternalBroker | None = None,
+        loaded: bool = False,
     ) -> AsyncGenerator[LocalSystem]:
-        """Run a system; all its replicas are ended afterwards."""
+        """Run a system; all its replicas are ended afterwards.
+
+        With ``loaded`` its programs have normal priority, so that other tests do not starve them, and record no spans.
+        """
         options = LocalOptions(
             nodes=nodes,
             idle_period_s=idle_period_s,
             workdir=ROOT,
             instances=instances or {},
             broker=broker,
+            lower_priority=not loaded,
+            spans=Spans(sink=not loaded),
         )
         system = LocalSystem(self._directory / "data", options)
         async with system:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import time
 from collections import Counter
 from pathlib import Path
@@ -14,11 +15,17 @@ from muster import AsyncClient, MusterError
 from muster_rpc.v1 import job_pb2
 
 SUCCEEDED, QUEUED = job_pb2.PHASE_SUCCEEDED, job_pb2.PHASE_QUEUED
+LOAD_RATE = int(os.environ.get("MUSTER_LOAD_RATE", "8"))
+"""Submissions per second while everything is restarted."""
+
+STARTED_PER_S = min(4, LOAD_RATE // 4)
+"""How many of them start a process."""
+
 RETRY_TIMEOUT_S = 120.0
 """How long the client of a load repeats a call that the server answers with UNAVAILABLE."""
 
 _MORE_THAN_A_NODE = 1_000
-_POLL_S = 0.5
+_POLL_S = 1.0
 # O_APPEND makes each line atomic.
 _APPEND = 'echo "$MUSTER_JOB_ID $MUSTER_ATTEMPT $MUSTER_ROLE $MUSTER_INDEX" >> "$1"'
 
@@ -101,6 +108,10 @@ class SubmissionLoad:
             if number >= 0:
                 longest[number] = max(longest[number], after - before)
         return longest
+
+    def first_after(self, at: float) -> float:
+        """Return the time of the first acknowledgement after this time; raises ``StopIteration`` if there is none."""
+        return next(one.at for one in self.acknowledged if one.at > at)
 
     async def assert_nothing_is_lost(self, *, within_s: float = 180) -> None:
         """Assert that no call failed, and that each acknowledged job gets to its outcome in one attempt, with one run of each replica."""

@@ -1,11 +1,15 @@
 """Muster on a cluster of three NATS servers, with three copies of each stream: servers are killed, lost and restarted under load.
 
-`MUSTER_CLUSTER_KILLS` is the number of times that the leader is killed: 3, or 20 in `make nightly`, which also limits the gaps.
+`MUSTER_CLUSTER_KILLS` is the number of times that the leader is killed: 3, or 20 in `make nightly`, which also limits the time
+that Muster adds to the election. The election itself takes NATS 4 to 9 seconds: each of the two followers draws a time between
+these, which no setting changes, and the first to end stands for election. Half of the elections then begin within 5.5 s, 95 %
+within 7.9 s.
 """
 
 from __future__ import annotations
 
 import asyncio
+import math
 import os
 import random
 import statistics
@@ -16,7 +20,7 @@ from pathlib import Path
 
 import pytest
 from harness import Launcher
-from submission_load import RETRY_TIMEOUT_S, SubmissionLoad
+from submission_load import LOAD_RATE, RETRY_TIMEOUT_S, STARTED_PER_S, SubmissionLoad
 
 from muster import AsyncClient
 from muster_bus import Bus, BusSettings
@@ -28,8 +32,7 @@ from muster_testing.conditions import answered
 SEED = int(os.environ.get("MUSTER_CHAOS_SEED", "20"))
 KILLS = int(os.environ.get("MUSTER_CLUSTER_KILLS", "3"))
 NIGHTLY_KILLS = 20
-P95_S = 7.0
-STARTED_PER_S = 4
+OWN_P95_S = 2.0
 
 
 class Run:
@@ -50,18 +53,20 @@ class Run:
 
 
 @asynccontextmanager
-async def running(launch: Launcher, folder: Path) -> AsyncGenerator[Run]:
+async def running(launch: Launcher, folder: Path, *, queued_per_s: int = 0) -> AsyncGenerator[Run]:
     """Run a system on a cluster under load; at the end of the block assert that nothing was lost."""
     async with BrokerCluster(folder / "cluster") as cluster:
         broker = ExternalBroker(
             url=cluster.url, monitor_url=cluster.monitor_url, stream_replicas=3, store_bytes=STORE_BYTES
         )
         async with (
-            launch(nodes=("n1:cpu=8",), broker=broker) as system,
+            launch(nodes=("n1:cpu=8",), broker=broker, loaded=True) as system,
             AsyncClient(system.address, retry_timeout_s=RETRY_TIMEOUT_S) as muster,
         ):
             bus = await Bus.connect(BusSettings(url=cluster.url), name="test")
-            load = SubmissionLoad(muster, run_log=folder / "run_log", started_per_s=STARTED_PER_S)
+            load = SubmissionLoad(
+                muster, run_log=folder / "run_log", started_per_s=STARTED_PER_S, queued_per_s=queued_per_s
+            )
             run = Run(cluster, bus, load)
             try:
                 async with load:
@@ -76,14 +81,14 @@ async def running(launch: Launcher, folder: Path) -> AsyncGenerator[Run]:
                 await bus.close()
 
 
-def report(what: str, gaps: Sequence[float]) -> float:
-    """Print the longest times without an acknowledged submission; return the 95th percentile."""
-    ordered = sorted(gaps)
+def report(what: str, seconds: Sequence[float]) -> float:
+    """Print some times; return the 95th percentile."""
+    ordered = sorted(seconds)
     # The smallest value that at least 95 % of the values do not exceed.
-    p95 = ordered[-(-len(ordered) * 95 // 100) - 1]
+    p95 = ordered[math.ceil(0.95 * len(ordered)) - 1]
     print(
-        f"{what}: {len(gaps)} times; seconds without an acknowledged submission: p50 {statistics.median(gaps):.2f},"
-        f" p95 {p95:.2f}, max {ordered[-1]:.2f} of {', '.join(f'{gap:.2f}' for gap in gaps)}"
+        f"seconds {what}: p50 {statistics.median(ordered):.2f}, p95 {p95:.2f}, max {ordered[-1]:.2f}"
+        f" of {', '.join(f'{one:.2f}' for one in seconds)}"
     )
     return p95
 
@@ -95,19 +100,37 @@ async def test_no_job_is_lost_or_run_twice_while_the_leader_of_the_stream_is_kil
     """The next kill comes once the killed server has caught up: two of three servers are a majority, one is not."""
     rng = random.Random(SEED)
     killed_at: list[float] = []
+    elected_at: list[float] = []
     async with running(launch, tmp_path) as run:
         for _ in range(KILLS):
             await asyncio.sleep(rng.uniform(1, 4))
             leader = await run.leader()
             killed_at.append(time.monotonic())
             await run.cluster.kill(leader)
-            await asyncio.sleep(rng.uniform(0, 6))
-            await run.cluster.start(leader)
+            restarting = asyncio.create_task(restart_later(run.cluster, leader, rng.uniform(0, 6)))
+            await run.leader()
+            elected_at.append(time.monotonic())
+            await restarting
             await run.load.acknowledged_after(time.monotonic())
             await run.cluster.wait_healthy()
-    p95 = report("leader killed", run.load.gaps_after(killed_at))
+    gaps = run.load.gaps_after(killed_at)
+    report("without an acknowledged submission", gaps)
+    report(
+        "until NATS had elected a leader",
+        [after - at for after, at in zip(elected_at, killed_at, strict=True)],
+    )
+    own = report(
+        "from then on until a submission was acknowledged",
+        [run.load.first_after(at) - at for at in elected_at],
+    )
     if KILLS >= NIGHTLY_KILLS:
-        assert p95 < P95_S
+        assert own < OWN_P95_S
+
+
+async def restart_later(cluster: BrokerCluster, name: str, seconds: float) -> None:
+    """Start a server after some seconds."""
+    await asyncio.sleep(seconds)
+    await cluster.start(name)
 
 
 @pytest.mark.timeout(420)
@@ -129,7 +152,7 @@ async def test_a_server_whose_store_is_lost_catches_up_and_counts_again(
         await run.load.acknowledged_after(time.monotonic() + 2)
         await run.cluster.start(other)
         await run.cluster.wait_healthy()
-    report("server lost, then another killed", run.load.gaps_after(at))
+    report("without an acknowledged submission", run.load.gaps_after(at))
 
 
 async def other_than(run: Run, lost: str) -> str:
@@ -143,11 +166,11 @@ async def test_servers_are_restarted_one_by_one_without_a_failed_submission(
     launch: Launcher, tmp_path: Path
 ) -> None:
     at: list[float] = []
-    async with running(launch, tmp_path) as run:
+    async with running(launch, tmp_path, queued_per_s=LOAD_RATE - STARTED_PER_S) as run:
         for name in run.cluster.names:
             at.append(time.monotonic())
             await run.cluster.stop(name)
             await run.cluster.start(name)
             await run.cluster.wait_healthy()
             await run.load.acknowledged_after(time.monotonic())
-    report("server restarted", run.load.gaps_after(at))
+    report("without an acknowledged submission", run.load.gaps_after(at))

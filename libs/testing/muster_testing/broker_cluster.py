@@ -35,6 +35,7 @@ _READY_S = 60.0
 _END_S = 75.0
 """Kubernetes' `terminationGracePeriodSeconds` of the component."""
 
+_ANSWER_S = 0.5
 _POLL_S = 0.05
 _LOG_TAIL = 4_000
 
@@ -198,7 +199,7 @@ class BrokerCluster:
 async def leader_of(bus: Bus, stream: str) -> str:
     """Return the name of the server that leads a stream; empty while there is none."""
     try:
-        answer = await bus.request(f"$JS.API.STREAM.INFO.{stream}", b"")
+        answer = await bus.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=_ANSWER_S)
     except BusUnavailable:
         return ""
     return msgspec.json.decode(answer.data, type=_Info).cluster.leader
