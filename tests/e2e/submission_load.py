@@ -6,6 +6,7 @@ import asyncio
 import os
 import time
 from collections import Counter
+from itertools import pairwise
 from pathlib import Path
 
 import msgspec
@@ -101,9 +102,8 @@ class SubmissionLoad:
 
         An interval between two acknowledgements belongs to the last of the times before its end.
         """
-        acknowledged = [one.at for one in self.acknowledged]
         longest = [0.0] * len(times)
-        for before, after in zip(acknowledged, acknowledged[1:], strict=False):
+        for before, after in pairwise(one.at for one in self.acknowledged):
             number = sum(at < after for at in times) - 1
             if number >= 0:
                 longest[number] = max(longest[number], after - before)

@@ -209,15 +209,14 @@ async def replace_all(installation: Installation, muster: AsyncClient, elastic: 
 
 @pytest.mark.timeout(TIMEOUT_S)
 async def test_every_instance_is_restarted_while_jobs_run(launch: Launcher, tmp_path: Path) -> None:
-    async with launch(
-        nodes=("n1:cpu=8", "n2:cpu=8"), instances=dict.fromkeys(SERVICES, INSTANCES), loaded=True
-    ) as system:
-        async with (
-            AsyncClient(gateways_of(system), retry_timeout_s=RETRY_TIMEOUT_S) as muster,
-            loaded(system, muster, tmp_path),
-        ):
-            for name in system.options.instance_names:
-                await restart(system, name)
+    nodes = ("n1:cpu=8", "n2:cpu=8")
+    async with (
+        launch(nodes=nodes, instances=dict.fromkeys(SERVICES, INSTANCES), loaded=True) as system,
+        AsyncClient(gateways_of(system), retry_timeout_s=RETRY_TIMEOUT_S) as muster,
+        loaded(system, muster, tmp_path),
+    ):
+        for name in system.options.instance_names:
+            await restart(system, name)
 
 
 def gateways_of(system: LocalSystem) -> str:

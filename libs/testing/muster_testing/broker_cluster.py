@@ -14,6 +14,7 @@ import socket
 import subprocess
 import urllib.request
 from collections.abc import Mapping
+from functools import partial
 from pathlib import Path
 from types import TracebackType
 from typing import Self
@@ -21,6 +22,7 @@ from typing import Self
 import msgspec
 
 from muster_bus import Bus, BusUnavailable, find_server
+from muster_testing.conditions import answered
 
 CONFIG = Path(__file__).resolve().parents[3] / "deploy/kubernetes/components/nats-cluster/nats.conf"
 STORE_BYTES = 1 << 30
@@ -36,7 +38,7 @@ _END_S = 75.0
 """Kubernetes' `terminationGracePeriodSeconds` of the component."""
 
 _ANSWER_S = 0.5
-_POLL_S = 0.05
+_HTTP_TIMEOUT_S = 5.0
 _LOG_TAIL = 4_000
 
 
@@ -94,8 +96,9 @@ class _Server:
         if self.process is not None and self.process.poll() is not None:
             raise ClusterFailed(f"{self.name} ended with {self.process.returncode}\n{self.log_tail}")
         try:
-            with urllib.request.urlopen(f"{self.monitor_url}/healthz", timeout=5) as answer:
-                return bool(answer.status == 200)
+            # An HTTP error, such as 503, is an OSError.
+            with urllib.request.urlopen(f"{self.monitor_url}/healthz", timeout=_HTTP_TIMEOUT_S):  # noqa: S310 - loopback
+                return True
         except OSError:
             return False
 
@@ -168,9 +171,7 @@ class BrokerCluster:
         """Wait until every server has current copies of all its streams and consumers."""
         for server in self._servers.values():
             try:
-                async with asyncio.timeout(_READY_S):
-                    while not await asyncio.to_thread(server.is_healthy):
-                        await asyncio.sleep(_POLL_S)
+                await answered(partial(asyncio.to_thread, server.is_healthy), timeout_s=_READY_S)
             except TimeoutError:
                 raise ClusterFailed(
                     f"{server.name} is not healthy after {_READY_S:g} s\n{server.log_tail}"
