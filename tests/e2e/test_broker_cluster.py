@@ -33,6 +33,8 @@ SEED = int(os.environ.get("MUSTER_CHAOS_SEED", "20"))
 KILLS = int(os.environ.get("MUSTER_CLUSTER_KILLS", "3"))
 NIGHTLY_KILLS = 20
 OWN_P95_S = 2.0
+ANSWER_S = 0.5
+"""How long the test waits for the name of a leader before it asks again."""
 
 
 class Run:
@@ -63,7 +65,8 @@ async def running(launch: Launcher, folder: Path, *, queued_per_s: int = 0) -> A
             launch(nodes=("n1:cpu=8",), broker=broker, loaded=True) as system,
             AsyncClient(system.address, retry_timeout_s=RETRY_TIMEOUT_S) as muster,
         ):
-            bus = await Bus.connect(BusSettings(url=cluster.url), name="test")
+            settings = BusSettings(url=cluster.url, request_timeout_s=ANSWER_S)
+            bus = await Bus.connect(settings, name="test")
             load = SubmissionLoad(
                 muster, run_log=folder / "run_log", started_per_s=STARTED_PER_S, queued_per_s=queued_per_s
             )

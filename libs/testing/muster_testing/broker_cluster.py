@@ -19,9 +19,8 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-import msgspec
-
 from muster_bus import Bus, BusUnavailable, find_server
+from muster_bus.inspection import describe_stream
 from muster_testing.conditions import answered
 
 CONFIG = Path(__file__).resolve().parents[3] / "deploy/kubernetes/components/nats-cluster/nats.conf"
@@ -37,21 +36,12 @@ _READY_S = 60.0
 _END_S = 75.0
 """Kubernetes' `terminationGracePeriodSeconds` of the component."""
 
-_ANSWER_S = 0.5
 _HTTP_TIMEOUT_S = 5.0
 _LOG_TAIL = 4_000
 
 
 class ClusterFailed(Exception):
     """A server did not become ready, or did not end; the message ends with its log."""
-
-
-class _Raft(msgspec.Struct, frozen=True):
-    leader: str = ""
-
-
-class _Info(msgspec.Struct, frozen=True):
-    cluster: _Raft = _Raft()
 
 
 class _Server:
@@ -200,10 +190,10 @@ class BrokerCluster:
 async def leader_of(bus: Bus, stream: str) -> str:
     """Return the name of the server that leads a stream; empty while there is none."""
     try:
-        answer = await bus.request(f"$JS.API.STREAM.INFO.{stream}", b"", timeout_s=_ANSWER_S)
+        described = await describe_stream(bus, stream)
     except BusUnavailable:
         return ""
-    return msgspec.json.decode(answer.data, type=_Info).cluster.leader
+    return described.cluster.leader if described and described.cluster else ""
 
 
 def _replaced(text: str, values: Mapping[str, str]) -> str:
