@@ -47,13 +47,15 @@ class Launcher:
             spans=Spans(sink=not loaded),
         )
         system = LocalSystem(self._directory / "data", options)
-        async with system:
-            try:
-                yield system
-            except BaseException:
-                print(system.log_text()[-_LOG_TAIL:])
-                raise
-        await system.end_replicas()
+        try:
+            async with system:
+                try:
+                    yield system
+                except BaseException:
+                    print(system.log_text()[-_LOG_TAIL:])
+                    raise
+        finally:
+            await system.end_replicas()
 
 
 async def submit(muster: AsyncClient, document: str) -> str:
