@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from muster import AsyncClient, Job
-from muster_local import LocalOptions, LocalSystem
+from muster_local import ExternalBroker, LocalOptions, LocalSystem, Spans
 from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -30,19 +30,32 @@ class Launcher:
         nodes: tuple[str, ...] = ("n1:cpu=4",),
         idle_period_s: float = 60.0,
         instances: Mapping[str, int] | None = None,
+        broker: ExternalBroker | None = None,
+        loaded: bool = False,
     ) -> AsyncGenerator[LocalSystem]:
-        """Run a system; all its replicas are ended afterwards."""
+        """Run a system; all its replicas are ended afterwards.
+
+        With ``loaded`` its programs have normal priority, so that other tests do not starve them, and record no spans.
+        """
         options = LocalOptions(
-            nodes=nodes, idle_period_s=idle_period_s, workdir=ROOT, instances=instances or {}
+            nodes=nodes,
+            idle_period_s=idle_period_s,
+            workdir=ROOT,
+            instances=instances or {},
+            broker=broker,
+            lower_priority=not loaded,
+            spans=Spans(sink=not loaded),
         )
         system = LocalSystem(self._directory / "data", options)
-        async with system:
-            try:
-                yield system
-            except BaseException:
-                print(system.log_text()[-_LOG_TAIL:])
-                raise
-        await system.end_replicas()
+        try:
+            async with system:
+                try:
+                    yield system
+                except BaseException:
+                    print(system.log_text()[-_LOG_TAIL:])
+                    raise
+        finally:
+            await system.end_replicas()
 
 
 async def submit(muster: AsyncClient, document: str) -> str:
