@@ -143,6 +143,11 @@ class Bus:
         return self._client.has_jetstream
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether that server is one of several."""
+        return self._client.is_clustered
+
+    @property
     def max_payload(self) -> int:
         """The largest message that that server takes, in bytes."""
         return self._client.max_payload
