@@ -68,6 +68,23 @@ async def test_shards_are_reassigned_when_instances_join_leave_and_crash(
     await eventually(lambda: copies[1].shards == frozenset())
 
 
+async def test_an_instance_that_has_no_shard_is_informed(
+    leases: str, connect: Connect, background: Background
+) -> None:
+    names = {"pod-0", "pod-1"}
+    owner = owner_of(0, names)
+    assert owner is not None
+    given: list[frozenset[int]] = []
+    first = Copy(await connect(), leases, owner)
+    background.start(first.membership.run(given.append, 1))
+    await eventually(lambda: given == [frozenset({0})])
+
+    second = Copy(await connect(), leases, (names - {owner}).pop())
+    informed: list[frozenset[int]] = []
+    background.start(second.membership.run(informed.append, 1))
+    await eventually(lambda: informed == [frozenset()])
+
+
 async def test_the_lease_is_released_when_the_work_has_ended(
     leases: str, connect: Connect, background: Background
 ) -> None:
