@@ -43,16 +43,16 @@ class _Answer(msgspec.Struct, frozen=True):
     data: _Alerts
 
 
-def installed_prometheus() -> str | None:
-    """Return the program, or None if Debian's ``prometheus`` is not installed."""
-    return shutil.which("prometheus")
+def alert_names() -> list[str]:
+    """Return the names of all alerts."""
+    return re.findall(r"- alert: (\w+)", (RULES / "alerts.yml").read_text())
 
 
 class Prometheus:
     """Reads the metrics of ``targets``, lists of addresses by job, every second; an async context manager."""
 
     def __init__(self, folder: Path, targets: Mapping[str, list[str]]) -> None:
-        program = installed_prometheus()
+        program = shutil.which("prometheus")
         if program is None:
             raise FileNotFoundError("prometheus is not installed: apt-get install prometheus")
         self._folder = folder
