@@ -78,13 +78,16 @@ faults: $(STAMP) ## Run the whole matrix of faults as root, and write its table 
 soak: $(STAMP) ## Run one system under load for half an hour, and judge its growth (ARGS="--minutes 60")
 	@$(BIN)/python tests/faults/soak.py $(ARGS)
 
-nightly: $(STAMP) ## Run what takes hours: properties, 20,000 simulated seeds, defects, the matrix of faults, the soak
+nightly: $(STAMP) ## Run what takes hours: properties, 20,000 simulated seeds, defects, faults, restarts, the soak, alerts
 	@$(BIN)/python -m pytest tests/property/scheduling/state tests/property/scheduling/reservations --hypothesis-profile=nightly $(ARGS)
 	@MUSTER_TEST_SIMULATION=nightly $(BIN)/python -m pytest tests/simulation/test_memory_broker.py $(ARGS)
 	@$(BIN)/python tests/simulation/simulated_run.py 1 --count 20000 --jobs $$(nproc)
 	@$(BIN)/python tests/simulation/find_defects.py
 	@$(BIN)/python tests/faults/run_faults.py
+	@MUSTER_CLUSTER_KILLS=20 MUSTER_LOAD_RATE=50 MUSTER_TEST_UPGRADE=required \
+		$(BIN)/python -m pytest -s tests/e2e/test_broker_cluster.py tests/e2e/test_upgrade.py $(ARGS)
 	@$(BIN)/python tests/faults/soak.py
+	@MUSTER_TEST_ALERTS=required $(BIN)/python -m pytest tests/e2e/test_alerts.py $(ARGS)
 
 bench: $(STAMP) ## Measure the budgets, one JSON object a line
 	@$(BIN)/python tests/bench/run.py $(ARGS)

@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from muster import AsyncClient, Job
-from muster_local import LocalOptions, LocalSystem
+from muster_local import ExternalBroker, LocalOptions, LocalSystem, Spans
 from muster_rpc.v1 import job_pb2
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -31,26 +31,35 @@ class Launcher:
         nodes: tuple[str, ...] = ("n1:cpu=4",),
         idle_period_s: float = 60.0,
         instances: Mapping[str, int] | None = None,
+        broker: ExternalBroker | None = None,
+        loaded: bool = False,
         environ: Mapping[str, str] | None = None,
-        lower_priority: bool = True,
     ) -> AsyncGenerator[LocalSystem]:
-        """Run a system; all its replicas are ended afterwards. ``environ`` are further variables of its programs."""
+        """Run a system; all its replicas are ended afterwards.
+
+        With ``loaded`` its programs have normal priority, so that other tests do not starve them, and record no spans.
+        ``environ`` are further variables of its programs.
+        """
         options = LocalOptions(
             nodes=nodes,
             idle_period_s=idle_period_s,
             workdir=ROOT,
             instances=instances or {},
+            broker=broker,
+            lower_priority=not loaded,
+            spans=Spans(sink=not loaded),
             environ={**os.environ, **(environ or {})},
-            lower_priority=lower_priority,
         )
         system = LocalSystem(self._directory / "data", options)
-        async with system:
-            try:
-                yield system
-            except BaseException:
-                print(system.log_text()[-LOG_TAIL:])
-                raise
-        await system.end_replicas()
+        try:
+            async with system:
+                try:
+                    yield system
+                except BaseException:
+                    print(system.log_text()[-LOG_TAIL:])
+                    raise
+        finally:
+            await system.end_replicas()
 
 
 async def submit(muster: AsyncClient, document: str) -> str:

@@ -93,7 +93,7 @@ class ScaledSystem:
             }
             environ["MUSTER_GRPC_CONNECTION_SECONDS"] = str(CONNECTION_S)
             # Added instances have the priority of the test: calls are answered by all at the same speed.
-            launched = Launcher(folder)(nodes=nodes, environ=environ, lower_priority=False)
+            launched = Launcher(folder)(nodes=nodes, environ=environ, loaded=True)
             system = await stack.enter_async_context(launched)
             yield cls(system, names, ports)
 

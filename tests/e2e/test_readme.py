@@ -109,7 +109,16 @@ def test_every_command_line_can_be_parsed(page: Path, tmp_path: Path) -> None:
             case ["python", script, *_]:
                 assert (ROOT / script).is_file(), script
             case _:
-                assert arguments[0] in {"cp", "curl", "docker", "kubectl", "mv", "source"}, arguments
+                assert arguments[0] in {
+                    "cp",
+                    "curl",
+                    "docker",
+                    "env",
+                    "kubectl",
+                    "mmdebstrap",
+                    "mv",
+                    "source",
+                }, arguments
 
 
 @pytest.mark.parametrize("page", PAGES, ids=relative)

@@ -152,7 +152,7 @@ class Folder:
     def __truediv__(self, name: str) -> _File:
         return _File(name == watcher_module.STOP and self.stop_within_s is not None)
 
-    def mkdir(self, **_: object) -> None:
+    def mkdir(self) -> None:
         """Create it."""
         self._machine.keep(self)
 
@@ -367,6 +367,12 @@ class MemoryDirectory:
 
     def open_job(self, job_id: str) -> None:
         """Do nothing: a run creates the directory of its job."""
+
+    def open_replica(self, replica: ReplicaId) -> Folder:
+        """Return the directory of a run, which is created if it does not exist."""
+        folder = self.replica(replica)
+        folder.mkdir()
+        return folder
 
     @contextmanager
     def leave_live(self, job_id: str) -> Generator[None]:

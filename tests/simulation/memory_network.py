@@ -315,6 +315,7 @@ class MemoryClient:
     """Implements ``NatsClient``."""
 
     max_payload = 8 * 1024 * 1024
+    is_clustered = False
 
     def __init__(self, hub: BusHub, process: Process | None) -> None:
         self.process = process

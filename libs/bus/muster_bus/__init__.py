@@ -31,6 +31,7 @@ from muster_bus.errors import (
     Fenced as Fenced,
     Poison as Poison,
     StreamFull as StreamFull,
+    WriteInProcess as WriteInProcess,
     WrongSequence as WrongSequence,
 )
 from muster_bus.group_commit import GroupCommit as GroupCommit

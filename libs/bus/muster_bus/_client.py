@@ -82,6 +82,11 @@ class NatsClient(Protocol):
         """Whether the broker has JetStream."""
         ...
 
+    @property
+    def is_clustered(self) -> bool:
+        """Whether the broker is one of several servers."""
+        ...
+
     async def connect(
         self,
         servers: list[str],
@@ -204,6 +209,11 @@ class _Client(Client):
     def has_jetstream(self) -> bool:
         """See ``NatsClient``."""
         return bool(self._server_info.get("jetstream"))
+
+    @property
+    def is_clustered(self) -> bool:
+        """See ``NatsClient``."""
+        return bool(self._server_info.get("cluster"))
 
     async def subscribe_direct(self, subject: str, queue: str, receive: Receive) -> NatsSubscription:
         """See ``NatsClient``."""

@@ -9,7 +9,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING
 
 from muster_bus import _api
-from muster_bus.errors import BatchTooLarge, BusUnavailable, Duplicate, Fenced, WrongSequence
+from muster_bus.errors import BatchTooLarge, BusUnavailable, Duplicate, Fenced, WriteInProcess, WrongSequence
 from muster_bus.messages import (
     BATCH_COMMIT,
     BATCH_ID,
@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 MAX_BATCH = 1000
 _FIRST_PAUSE_S = 0.05
 _LONGEST_PAUSE_S = 1.0
+_IN_PROCESS_S = 3.0
+_IN_PROCESS_PAUSE_S = 0.01
 
 
 async def publish(bus: Bus, outgoing: Outgoing, *, fence: Fence | None = None) -> Published:
@@ -88,6 +90,18 @@ async def commit(bus: Bus, outgoings: Sequence[Outgoing], *, fence: Fence | None
     if fence is not None and all(outgoing.expected_last is not None for outgoing in outgoings):
         # A message carries one condition: its own subject's sequence or the fence's.
         raise ValueError("a fenced batch needs a message without expected_last to carry the fence")
+    give_up = time.monotonic() + _IN_PROCESS_S
+    while True:
+        try:
+            return await _commit_once(bus, outgoings, fence=fence)
+        except WriteInProcess:
+            # The leader of a cluster checks one condition on a subject at a time: concurrent commits share the fence's subject.
+            if time.monotonic() > give_up:
+                raise
+        await asyncio.sleep(_IN_PROCESS_PAUSE_S)
+
+
+async def _commit_once(bus: Bus, outgoings: Sequence[Outgoing], *, fence: Fence | None) -> Published:
     try:
         if len(outgoings) == 1:
             return await publish(bus, outgoings[0], fence=fence)

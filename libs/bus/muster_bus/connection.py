@@ -14,7 +14,7 @@ import msgspec
 from muster_bus import _api, _publishing
 from muster_bus._client import NatsClient, NatsError, NatsSubscription, cancellable, new_client
 from muster_bus._requests import Requests
-from muster_bus.errors import BusMissing, BusRejected, BusUnavailable, StreamFull
+from muster_bus.errors import BusMissing, BusRejected, BusUnavailable, StreamFull, WriteInProcess
 from muster_bus.messages import Fence, Incoming, Outgoing, Published, WireMessage, incoming_of
 from muster_bus.metrics import BusMetrics
 
@@ -143,6 +143,11 @@ class Bus:
         return self._client.has_jetstream
 
     @property
+    def is_clustered(self) -> bool:
+        """Whether that server is one of several."""
+        return self._client.is_clustered
+
+    @property
     def max_payload(self) -> int:
         """The largest message that that server takes, in bytes."""
         return self._client.max_payload
@@ -168,7 +173,7 @@ class Bus:
         try:
             yield
         except (BusUnavailable, StreamFull) as error:
-            if not isinstance(error, BusMissing):
+            if not isinstance(error, BusMissing | WriteInProcess):
                 self._report_unstored()
             raise
 

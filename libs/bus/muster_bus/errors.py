@@ -16,6 +16,13 @@ class BusMissing(BusUnavailable):
     """The stream or consumer does not exist, not yet or not any more: nothing happened, and it may be created later."""
 
 
+class WriteInProcess(BusUnavailable):
+    """The leader of a cluster is still storing a message with this id, or one with a condition on the same subject.
+
+    Nothing of this request was stored, but an earlier attempt of it may be: repeat it soon.
+    """
+
+
 class BusRejected(BusError):
     """The broker answered with an error: nothing happened.
 

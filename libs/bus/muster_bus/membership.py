@@ -94,11 +94,10 @@ class Membership:
         *,
         ended: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """Be a member until cancelled; ``on_change`` receives this instance's shards once it has its lease, and whenever they change.
+        """Be a member until cancelled; ``on_change`` receives this instance's shards, first when it is a member, and whenever they change.
 
-        With many instances it may own none. After a lapse it receives no shards first. On cancellation the shards are removed
-        first, then the lease is released: when ``ended`` returns, which waits for the end of the work on them, or after two
-        seconds.
+        After a lapse it receives no shards first. On cancellation the shards are removed first, then the lease is released:
+        when ``ended`` returns, which waits for the end of the work on them, or after two seconds.
         """
         mine: frozenset[int] | None = None
         hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
@@ -116,6 +115,7 @@ class Membership:
                     on_change(mine)
                     self._has_lapsed = False
                 shards = self.shards(total)
+                # An instance may have none, which it has to know before it is ready.
                 if shards != mine and (mine is not None or self._member in self._live):
                     mine = shards
                     log.info("%s/%s has shards %s", self._group, self._member, sorted(shards))

@@ -12,6 +12,7 @@ from muster_bus.errors import (
     BusUnavailable,
     Duplicate,
     StreamFull,
+    WriteInProcess,
     WrongSequence,
 )
 
@@ -31,6 +32,8 @@ DUPLICATE_IN_BATCH = 10201
 _STORE_FAILED = 10077
 _OUT_OF_STORAGE = frozenset({10002, 10023, 10028, 10047})
 _UNAVAILABLE = frozenset({10008, 10039, 10076})
+_UNAVAILABLE_STATUS = frozenset({429, 503})
+_IN_PROCESS = frozenset({10158, 10163, 10164})
 _MISSING = frozenset({10014, 10059})
 
 UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
@@ -174,7 +177,9 @@ def raise_refusal(error: PubAckError) -> None:
         raise BusMissing(error.description)
     elif error.code == 404:
         kind = BusNotFound
-    elif error.err_code in _UNAVAILABLE or error.code == 503:
+    elif error.err_code in _IN_PROCESS:
+        raise WriteInProcess(error.description)
+    elif error.err_code in _UNAVAILABLE or error.code in _UNAVAILABLE_STATUS:
         raise BusUnavailable(error.description)
     raise kind(error.description, code=error.code, err_code=error.err_code)
 

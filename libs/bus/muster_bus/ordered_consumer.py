@@ -2,6 +2,9 @@
 
 The ephemeral consumer is in the broker's memory and dies with it; the reader then creates another one after the last
 message it returned, so its caller sees one sequence without gaps.
+
+In a cluster of brokers the consumer may be on a server whose copy of the stream is behind. It then ends too early, or begins
+too early; so its end is compared with the stream's leader, and what comes before its beginning is left out.
 """
 
 from __future__ import annotations
@@ -61,6 +64,7 @@ async def read_last_values(bus: Bus, stream: str, filter_subject: str) -> list[I
 
     Raises ``BusUnavailable`` if the broker becomes unavailable meanwhile: half a listing is useless.
     """
+    newest = await _newest(bus, stream, filter_subject)
     info = await _api.create_reader(bus, stream, [filter_subject], start=None, inactive_s=_INACTIVE_S)
     found: dict[str, Incoming] = {}
     try:
@@ -69,7 +73,9 @@ async def read_last_values(bus: Bus, stream: str, filter_subject: str) -> list[I
                 found.update((message.subject, message) for message in chunk)
     except ConsumerGone as gone:
         raise BusUnavailable(f"listing {filter_subject} was interrupted") from gone
-    return sorted(found.values(), key=lambda message: message.stream_sequence)
+    listed = sorted(found.values(), key=lambda message: message.stream_sequence)
+    await _require(bus, stream, filter_subject, newest, listed[-1].stream_sequence if listed else 0)
+    return listed
 
 
 async def read_last_headers(
@@ -79,15 +85,31 @@ async def read_last_headers(
 
     Raises ``BusUnavailable`` if the broker becomes unavailable meanwhile. A subject that is written meanwhile may come twice.
     """
+    newest = await _newest(bus, stream, filter_subject)
     info = await _api.create_reader(
         bus, stream, [filter_subject], start=None, inactive_s=_INACTIVE_S, headers_only=True
     )
+    last = 0
     try:
         async with aclosing(_drain(bus, stream, info, batch=_HEADERS)) as chunks:
             async for chunk in chunks:
+                last = chunk[-1].stream_sequence
                 yield chunk
     except ConsumerGone as gone:
         raise BusUnavailable(f"listing {filter_subject} was interrupted") from gone
+    await _require(bus, stream, filter_subject, newest, last)
+
+
+async def _newest(bus: Bus, stream: str, filter_subject: str) -> int:
+    """Return the sequence of the leader's last message that matches; 0 if there is none, or one server only."""
+    last = await _api.last_message(bus, stream, filter_subject) if bus.is_clustered else None
+    return last.stream_sequence if last is not None else 0
+
+
+async def _require(bus: Bus, stream: str, filter_subject: str, newest: int, last: int) -> None:
+    """Raise ``BusUnavailable`` if a listing that ends with ``last`` lacks ``newest``, unless that was removed meanwhile."""
+    if last < newest and await _newest(bus, stream, filter_subject) >= newest:
+        raise BusUnavailable(f"{filter_subject} was listed by a server that is behind")
 
 
 async def _read_once(
@@ -98,11 +120,17 @@ async def _read_once(
     )
     async with aclosing(_drain(bus, stretch.stream, info, batch=batch)) as chunks:
         async for chunk in chunks:
-            wanted = [message for message in chunk if message.stream_sequence <= stretch.through]
+            wanted = [each for each in chunk if after < each.stream_sequence <= stretch.through]
             if wanted:
+                after = wanted[-1].stream_sequence
                 yield wanted
-            if len(wanted) < len(chunk) or chunk[-1].stream_sequence == stretch.through:
+            if chunk[-1].stream_sequence >= stretch.through:
                 return
+    if bus.is_clustered:
+        for subject in stretch.filters:
+            unread = await _api.next_message(bus, stretch.stream, subject, after + 1)
+            if unread is not None and unread.stream_sequence <= stretch.through:
+                raise ConsumerGone(f"{info.name} is on a server that is behind")
 
 
 async def _drain(
@@ -268,7 +296,7 @@ class OrderedConsumer:
             raise ConsumerGone("the connection was re-established")
         if quiet:
             await self._check_for_missed(subscription, after)
-        return batch
+        return [message for message in batch if message.stream_sequence > after]
 
     async def _open(self, after: int) -> PullSubscription:
         info = await _api.create_reader(

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from muster_local.pdeathsig import use_batch_scheduling as use_batch_scheduling
     from muster_local.processes import LocalError as LocalError
     from muster_local.programs import (
+        ExternalBroker as ExternalBroker,
         LocalOptions as LocalOptions,
         Spans as Spans,
         local_address as local_address,
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
 _MODULES = {
     "DirectoryInUse": "directory",
     "Endpoints": "endpoints",
+    "ExternalBroker": "programs",
     "LocalError": "processes",
     "LocalOptions": "programs",
     "LocalSystem": "system",

@@ -49,6 +49,20 @@ class Spans(msgspec.Struct, frozen=True, kw_only=True):
     query_url: str | None = None
 
 
+class ExternalBroker(msgspec.Struct, frozen=True, kw_only=True):
+    """A broker that runs elsewhere, such as a cluster of servers.
+
+    `url` and `monitor_url` have the addresses of all servers for clients and of their HTTP monitoring, separated by commas.
+    `stream_replicas` is the number of servers that keep each stream, `store_bytes` the size of a server's store: streams are
+    made smaller to fit.
+    """
+
+    url: str
+    monitor_url: str = ""
+    stream_replicas: int = 1
+    store_bytes: int | None = None
+
+
 class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     """The options of a system.
 
@@ -56,7 +70,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     replicas are pods of its cluster. `port` is the gateway's; 0 means any free port. `idle_period_s` and `policy`
     configure the scaler. `instances` has the number of instances of a service, by default one. `workdir` is the default
     working directory of replicas. All programs inherit `environ`. `lower_priority`: all but the broker and the gateway
-    (with a `kubeconfig`: the broker and pod-launcher) run with a niceness.
+    (with a `kubeconfig`: the broker and pod-launcher) run with a niceness. With a `broker` the system runs none of its own.
     """
 
     nodes: tuple[str, ...] = ()
@@ -70,6 +84,7 @@ class LocalOptions(msgspec.Struct, frozen=True, kw_only=True):
     workdir: Path = msgspec.field(default_factory=Path.cwd)
     environ: Mapping[str, str] = msgspec.field(default_factory=lambda: dict(os.environ))
     lower_priority: bool = True
+    broker: ExternalBroker | None = None
 
     @property
     def instance_names(self) -> dict[str, str]:
@@ -134,7 +149,8 @@ class SystemPrograms:
             name: Addresses(local_address(ports[f"{name}.grpc"]), local_address(ports[f"{name}.http"]))
             for name in (*options.instance_names, SINK)
         }
-        self.bus_url = f"nats://{local_address(self._broker_port)}"
+        external = options.broker
+        self.bus_url = external.url if external else f"nats://{local_address(self._broker_port)}"
         sink, spans = self.addresses[SINK], options.spans
         #: Where services send spans, and the URL that returns traces; None without.
         self.otlp_endpoint = f"http://{sink.grpc}" if spans.sink else spans.endpoint
@@ -180,13 +196,14 @@ class SystemPrograms:
         service, addresses = self._options.instance_names[name], self.addresses[name]
         env = {
             "MUSTER_BUS_URL": self.bus_url,
-            "MUSTER_BUS_STORE": str(self._directory.store),
             "MUSTER_GRPC_ADDRESS": addresses.grpc,
             "MUSTER_METRICS_ADDRESS": addresses.http,
             "MUSTER_DRAIN_SECONDS": f"{_DRAIN_S:g}",
             "MUSTER_POOL": self._directory.pool if self._options.kubeconfig else "local",
             **self._environment_of(service),
         }
+        if self._options.broker is None:
+            env["MUSTER_BUS_STORE"] = str(self._directory.store)
         if self.otlp_endpoint is not None:
             env["MUSTER_OTLP_ENDPOINT"] = self.otlp_endpoint
         return self._program(name, service, f"muster_{service.replace('-', '_')}", env)
@@ -230,9 +247,15 @@ class SystemPrograms:
                     f"MUSTER_{name.upper().replace('-', '_')}_ADDRESS": self._target_of(name)
                     for name in ("spec-validator", "status-tracker", "scheduler", POD_LAUNCHER)
                 }
-                env["MUSTER_BUS_MONITOR_URL"] = f"http://{local_address(self._monitor_port)}"
-                return env | (
-                    {"MUSTER_TRACE_QUERY_URL": self.trace_query_url} if self.trace_query_url else {}
+                monitor_url = (
+                    options.broker.monitor_url
+                    if options.broker
+                    else f"http://{local_address(self._monitor_port)}"
+                )
+                return (
+                    env
+                    | ({"MUSTER_BUS_MONITOR_URL": monitor_url} if monitor_url else {})
+                    | ({"MUSTER_TRACE_QUERY_URL": self.trace_query_url} if self.trace_query_url else {})
                 )
             case "spec-validator" if options.kubeconfig:
                 return {"MUSTER_RUNTIME": "kubernetes"}

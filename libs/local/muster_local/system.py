@@ -34,7 +34,7 @@ def _discard(_: LogLine) -> None:
 
 
 class LocalSystem:
-    """The broker, the six services and the trace sink, supervised; an async context manager.
+    """The broker, unless it runs elsewhere, the six services and the trace sink, supervised; an async context manager.
 
     The event loop must run in a thread that outlives the system, such as the main thread.
 
@@ -124,8 +124,9 @@ class LocalSystem:
         from muster_events.catalogue import STREAMS  # noqa: PLC0415
         from muster_local.store_size import require_space  # noqa: PLC0415
 
+        external = self.options.broker
         # First of all: on a full disk nothing else could be written.
-        disk = require_space(self.directory.store, STREAMS)
+        disk = None if external else require_space(self.directory.store, STREAMS)
         self.directory.make()
         self._lock = await self.directory.lock()
         self.directory.endpoints.unlink(missing_ok=True)
@@ -140,21 +141,28 @@ class LocalSystem:
             await require_port(self.options.port)
         ports = assign_ports(self.options.port_names, file=self.directory.ports)
         self._programs = programs = SystemPrograms(self.options, self.directory, ports, command=self._command)
-        # Not what is free now: the streams have limits, and the disk may be extended or freed while the broker runs.
-        broker = programs.broker(self._lock, max_store_bytes=disk.total_bytes)
-        supervisor.start(broker, is_ready=is_broker_ready)
+        if disk is not None:
+            # Not what is free now: the streams have limits, and the disk may be extended or freed while the broker runs.
+            broker = programs.broker(self._lock, max_store_bytes=disk.total_bytes)
+            supervisor.start(broker, is_ready=is_broker_ready)
         if self.options.spans.sink:
             supervisor.start(programs.sink())
         # The import overlaps with the broker's start; the services need the streams to start.
         from muster_bus import BusError, BusSettings  # noqa: PLC0415
         from muster_local.provision import provision_bus  # noqa: PLC0415
 
-        await supervisor.wait_ready([BROKER], timeout_s=_BROKER_READY_S)
+        if disk is not None:
+            await supervisor.wait_ready([BROKER], timeout_s=_BROKER_READY_S)
         try:
-            await provision_bus(BusSettings(url=programs.bus_url), store_bytes=disk.available_bytes)
+            await provision_bus(
+                BusSettings(url=programs.bus_url),
+                store_bytes=disk.available_bytes if disk else external and external.store_bytes,
+                stream_replicas=external.stream_replicas if external else 1,
+            )
         except (BusError, TimeoutError) as error:
             raise LocalError(f"cannot create the broker's streams: {str(error) or 'no answer'}") from error
-        self._watch_broker()
+        if external is None:
+            self._watch_broker()
         for name in self.options.instance_names:
             supervisor.start(programs.service(name))
         await self.wait_ready()
@@ -217,8 +225,9 @@ class LocalSystem:
         return pid
 
     def kill_all(self) -> dict[str, int]:
-        """Send SIGKILL to all services and the broker, as in a power cut; return their pids."""
-        return {name: self.kill(name) for name in (*self.services, BROKER)}
+        """Send SIGKILL to all services and the broker of this system, as in a power cut; return their pids."""
+        own = () if self.options.broker else (BROKER,)
+        return {name: self.kill(name) for name in (*self.services, *own)}
 
     def log_text(self) -> str:
         """Return the log file: each line has a program's name and its unparsed output."""

@@ -34,8 +34,8 @@ class Copy:
     def shards(self) -> frozenset[int]:
         return self.assigned[-1]
 
-    async def run(self, ended: asyncio.Event | None = None, *, total: int = TOTAL) -> None:
-        await self.membership.run(self.assigned.append, total, ended=ended.wait if ended else None)
+    async def run(self, ended: asyncio.Event | None = None) -> None:
+        await self.membership.run(self.assigned.append, TOTAL, ended=ended.wait if ended else None)
 
 
 async def test_a_single_copy_has_every_shard(leases: str, connect: Connect, background: Background) -> None:
@@ -68,19 +68,21 @@ async def test_shards_are_reassigned_when_instances_join_leave_and_crash(
     await eventually(lambda: copies[1].shards == frozenset())
 
 
-async def test_an_instance_that_joins_and_owns_no_shard_is_given_none(
+async def test_an_instance_that_has_no_shard_is_informed(
     leases: str, connect: Connect, background: Background
 ) -> None:
-    """Its work on the shards of others begins then."""
-    other, owner = sorted({"pod-0", "pod-1"}, key=lambda name: name == owner_of(0, {"pod-0", "pod-1"}))
-    owning = Copy(await connect(), leases, owner)
-    background.start(owning.run(total=1))
-    await eventually(lambda: owning.shards == frozenset({0}))
+    names = {"pod-0", "pod-1"}
+    owner = owner_of(0, names)
+    assert owner is not None
+    given: list[frozenset[int]] = []
+    first = Copy(await connect(), leases, owner)
+    background.start(first.membership.run(given.append, 1))
+    await eventually(lambda: given == [frozenset({0})])
 
-    without = Copy(await connect(), leases, other)
-    background.start(without.run(total=1))
-    await eventually(lambda: len(without.membership.members) == 2)
-    await eventually(lambda: without.assigned[1:] == [frozenset()])
+    second = Copy(await connect(), leases, (names - {owner}).pop())
+    informed: list[frozenset[int]] = []
+    background.start(second.membership.run(informed.append, 1))
+    await eventually(lambda: informed == [frozenset()])
 
 
 async def test_the_lease_is_released_when_the_work_has_ended(

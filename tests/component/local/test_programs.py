@@ -6,6 +6,7 @@ from muster_local.programs import (
     GATEWAY,
     POD_LAUNCHER,
     SERVICES,
+    ExternalBroker,
     LocalOptions,
     Spans,
     SystemPrograms,
@@ -71,6 +72,18 @@ def test_the_gateway_gets_the_addresses_of_all_instances() -> None:
     assert env["MUSTER_SCHEDULER_ADDRESS"] == f"ipv4:{first},{second}"
     assert env["MUSTER_POD_LAUNCHER_ADDRESS"] == programs.addresses[POD_LAUNCHER].grpc
     assert programs.service("scheduler-2").argv == module_command("muster_scheduler")
+
+
+def test_services_use_a_broker_that_runs_elsewhere() -> None:
+    broker = ExternalBroker(url="nats://a:1,nats://b:1", monitor_url="http://a:2,http://b:2")
+    programs = system(broker=broker)
+    for service in SERVICES:
+        env = programs.service(service).env
+        assert env["MUSTER_BUS_URL"] == broker.url
+        # Its disk is not this machine's.
+        assert "MUSTER_BUS_STORE" not in env
+    assert programs.service(GATEWAY).env["MUSTER_BUS_MONITOR_URL"] == broker.monitor_url
+    assert "MUSTER_BUS_STORE" in system().service(GATEWAY).env
 
 
 def test_without_a_receiver_no_spans_are_sent() -> None:

@@ -12,8 +12,9 @@ from muster_events.subjects import JOB_EVENTS
 from muster_local.directory import DirectoryInUse, start_ticks
 from muster_local.endpoints import Endpoints, read_endpoints
 from muster_local.processes import ProgramFailed
-from muster_local.programs import SERVICES, LocalOptions
+from muster_local.programs import SERVICES, ExternalBroker, LocalOptions
 from muster_local.system import LocalSystem
+from muster_testing.broker import Broker
 from muster_testing.conditions import eventually
 
 Command = Callable[[str], tuple[str, ...]]
@@ -44,6 +45,23 @@ async def test_a_ready_system_has_all_services_streams_and_endpoints(
         assert all(map(start_ticks, pids))
     assert not any(map(start_ticks, pids))
     assert read_endpoints(tmp_path / "endpoints.json") is None
+
+
+async def test_a_system_with_a_broker_elsewhere_provisions_it_and_runs_none(
+    tmp_path: Path, fake_command: Command
+) -> None:
+    async with Broker(tmp_path / "broker") as broker:
+        options = LocalOptions(broker=ExternalBroker(url=broker.url, store_bytes=1 << 30))
+        async with LocalSystem(tmp_path / "data", options, command=fake_command) as system:
+            endpoints = endpoints_of(tmp_path / "data")
+            assert (system.bus_url, endpoints.bus_url, endpoints.broker_pid) == (broker.url, broker.url, None)
+            bus = await Bus.connect(BusSettings(url=broker.url), name="test")
+            for stream in STREAMS:
+                # A missing stream raises; only probes are stored.
+                await bus.last_sequence(stream.name)
+            await bus.close()
+            assert set(system.kill_all()) == set(SERVICES)
+        assert start_ticks(broker.pid)
 
 
 async def test_services_stop_first_and_the_broker_last(
