@@ -16,7 +16,7 @@ from muster_events.catalogue import DEAD_STREAM, JOBS_STREAM, NODES_STREAM, SPEC
 from muster_events.subjects import job_id_of, job_subject
 from muster_testing.clocks import fake_time_library
 from muster_testing.cluster.kustomize import KUBERNETES
-from muster_testing.containers.installation import Installation
+from muster_testing.containers.installation import InstalledSystem
 from muster_testing.doctor import MUSTER, DoctorResult
 
 OTHER_VERSION = "0.0.9"
@@ -29,10 +29,10 @@ _OF_OLDER_VERSION, _OF_SAME_NAME, _OF_FAST_CLOCK = "older-version", "same-name",
 _FASTER_S = 90
 _CLOCK_FOLDER = "/opt/clock"
 
-Change = Callable[[Installation], Awaitable[None]]
+Change = Callable[[InstalledSystem], Awaitable[None]]
 
 
-class Finding(msgspec.Struct, frozen=True, kw_only=True):
+class ExpectedResult(msgspec.Struct, frozen=True, kw_only=True):
     """A result of the doctor: its check, and parts of its message and of its fix."""
 
     check: str
@@ -49,7 +49,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         name: What is wrong.
-        findings: What the doctor finds; the first names the cause.
+        results: What the doctor finds; the first names the cause.
         plant: Makes the fault.
         mend: Does what the fix says. Faults with the same function are mended together.
         needs_fake_time: Whether it needs the library that fakes clocks.
@@ -57,7 +57,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     name: str
-    findings: tuple[Finding, ...]
+    results: tuple[ExpectedResult, ...]
     plant: Change
     mend: Change
     needs_fake_time: bool = False
@@ -70,7 +70,7 @@ class _Described(msgspec.Struct, frozen=True):
 
 
 @asynccontextmanager
-async def connected(installed: Installation) -> AsyncGenerator[Bus]:
+async def connected(installed: InstalledSystem) -> AsyncGenerator[Bus]:
     """Connect to the broker."""
     url = await asyncio.to_thread(lambda: installed.bus_url)
     bus = await Bus.connect(BusSettings(url=url), name="test")
@@ -87,17 +87,17 @@ async def _ask(bus: Bus, subject: str, payload: object = None) -> _Described:
     return msgspec.json.decode(answer, type=_Described)
 
 
-async def _kubectl(installed: Installation, *arguments: str, stdin: str | None = None) -> str:
+async def _kubectl(installed: InstalledSystem, *arguments: str, stdin: str | None = None) -> str:
     return await asyncio.to_thread(installed.kubectl, *arguments, stdin=stdin)
 
 
-async def _change_stream(installed: Installation, stream: str, **changes: object) -> None:
+async def _change_stream(installed: InstalledSystem, stream: str, **changes: object) -> None:
     async with connected(installed) as bus:
         found = await _ask(bus, f"STREAM.INFO.{stream}")
         await _ask(bus, f"STREAM.UPDATE.{stream}", {**found.config, **changes})
 
 
-async def _revoke_a_permission(installed: Installation) -> None:
+async def _revoke_a_permission(installed: InstalledSystem) -> None:
     role = json.loads(await _kubectl(installed, "get", "clusterrole", _ROLE, "-o", "json"))
     rules = [each for each in role["rules"] if each["resources"] != ["pods"]]
     await _kubectl(
@@ -105,19 +105,19 @@ async def _revoke_a_permission(installed: Installation) -> None:
     )
 
 
-async def _apply_the_permissions(installed: Installation) -> None:
+async def _apply_the_permissions(installed: InstalledSystem) -> None:
     await _kubectl(installed, "apply", "-f", str(KUBERNETES / "base" / "pod-launcher-rbac.yaml"))
 
 
-async def _shorten_a_stream(installed: Installation) -> None:
+async def _shorten_a_stream(installed: InstalledSystem) -> None:
     await _change_stream(installed, JOBS_STREAM, max_age=_HOUR_NS)
 
 
-async def _remove_copies(installed: Installation) -> None:
+async def _remove_copies(installed: InstalledSystem) -> None:
     await _change_stream(installed, NODES_STREAM, num_replicas=1)
 
 
-async def _change_a_consumer(installed: Installation) -> None:
+async def _change_a_consumer(installed: InstalledSystem) -> None:
     async with connected(installed) as bus:
         found = await _ask(bus, f"CONSUMER.INFO.{JOBS_STREAM}.{SPEC_VALIDATOR}")
         change = {
@@ -128,18 +128,18 @@ async def _change_a_consumer(installed: Installation) -> None:
         await _ask(bus, f"CONSUMER.DURABLE.CREATE.{JOBS_STREAM}.{SPEC_VALIDATOR}", change)
 
 
-async def _provision(installed: Installation) -> None:
+async def _provision(installed: InstalledSystem) -> None:
     await asyncio.to_thread(installed.provision)
 
 
-async def _publish_an_unreadable_event(installed: Installation) -> None:
+async def _publish_an_unreadable_event(installed: InstalledSystem) -> None:
     subject = job_subject(job_id_of("unreadable"), "JobSubmitted")
     async with connected(installed) as bus:
         published = await bus.publish(Outgoing(subject=subject, data=b"{", msg_id="unreadable"))
         assert published.sequence
 
 
-async def _discard_dead_letters(installed: Installation) -> None:
+async def _discard_dead_letters(installed: InstalledSystem) -> None:
     async with connected(installed) as bus:
         found = await DeadLetters(bus, DEAD_STREAM).list()
     url = await asyncio.to_thread(lambda: installed.bus_url)
@@ -149,7 +149,7 @@ async def _discard_dead_letters(installed: Installation) -> None:
         assert await process.wait() == 0
 
 
-async def _fill_a_bucket(installed: Installation) -> None:
+async def _fill_a_bucket(installed: InstalledSystem) -> None:
     """Limit the records of jobs to little more than they take; there must be one."""
     async with connected(installed) as bus:
         found = await _ask(bus, f"STREAM.INFO.{RECORDS_STREAM}")
@@ -158,15 +158,15 @@ async def _fill_a_bucket(installed: Installation) -> None:
         await _ask(bus, f"STREAM.UPDATE.{RECORDS_STREAM}", {**found.config, "max_bytes": limit})
 
 
-async def _enlarge_the_bucket(installed: Installation) -> None:
+async def _enlarge_the_bucket(installed: InstalledSystem) -> None:
     await _change_stream(installed, RECORDS_STREAM, max_bytes=-1)
 
 
-async def _start_an_older_version(installed: Installation) -> None:
+async def _start_an_older_version(installed: InstalledSystem) -> None:
     await asyncio.to_thread(installed.run_beside, "scaler", _OF_OLDER_VERSION, image=OTHER_VERSION_IMAGE)
 
 
-async def _start_an_instance_of_the_same_name(installed: Installation) -> None:
+async def _start_an_instance_of_the_same_name(installed: InstalledSystem) -> None:
     def start() -> None:
         name = installed.ready_pods(SPEC_VALIDATOR)[0]["metadata"]["name"]
         installed.run_beside(SPEC_VALIDATOR, _OF_SAME_NAME, variables={"MUSTER_INSTANCE": name})
@@ -174,7 +174,7 @@ async def _start_an_instance_of_the_same_name(installed: Installation) -> None:
     await asyncio.to_thread(start)
 
 
-async def _start_an_instance_with_a_fast_clock(installed: Installation) -> None:
+async def _start_an_instance_with_a_fast_clock(installed: InstalledSystem) -> None:
     """The library comes from a config map, since an image has only what its service needs."""
     library = fake_time_library()
     content = base64.b64encode(library.read_bytes()).decode()
@@ -204,14 +204,14 @@ async def _start_an_instance_with_a_fast_clock(installed: Installation) -> None:
 
 
 def _delete_pod(name: str) -> Change:
-    async def change(installed: Installation) -> None:
+    async def change(installed: InstalledSystem) -> None:
         await _kubectl(installed, "delete", "pod", name, "--wait=false")
 
     return change
 
 
 def _scale(workload: str, replicas: int) -> Change:
-    async def change(installed: Installation) -> None:
+    async def change(installed: InstalledSystem) -> None:
         await asyncio.to_thread(installed.scale, workload, replicas)
 
     return change
@@ -220,7 +220,7 @@ def _scale(workload: str, replicas: int) -> Change:
 def _set_sync_interval(value: str) -> Change:
     """Set it for the last server of the broker: the others are not restarted, and keep what they have read."""
 
-    async def change(installed: Installation) -> None:
+    async def change(installed: InstalledSystem) -> None:
         def set_and_restart() -> None:
             pod = installed.get("pod/nats-2")
             name = next(
@@ -245,8 +245,8 @@ _PROVISIONING = "run the provisioning step"
 _STORED: tuple[Fault, ...] = (
     Fault(
         name="a rule of pod-launcher's role is removed",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="runtime",
                 message="pod-launcher may not get pods, create pods",
                 fix="apply deploy/kubernetes/base/pod-launcher-rbac.yaml",
@@ -257,16 +257,18 @@ _STORED: tuple[Fault, ...] = (
     ),
     Fault(
         name="a stream keeps events for a shorter time",
-        findings=(
-            Finding(check="streams", message="stream JOBS: max_age is 3600 s instead of", fix=_PROVISIONING),
+        results=(
+            ExpectedResult(
+                check="streams", message="stream JOBS: max_age is 3600 s instead of", fix=_PROVISIONING
+            ),
         ),
         plant=_shorten_a_stream,
         mend=_provision,
     ),
     Fault(
         name="a stream has one copy",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="streams",
                 message="stream NODES has 1 of 3 copies on 3 servers",
                 fix="run the provisioning step with MUSTER_STREAM_REPLICAS=3",
@@ -277,8 +279,8 @@ _STORED: tuple[Fault, ...] = (
     ),
     Fault(
         name="a consumer gives up earlier",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="consumers",
                 message="the consumer spec-validator of JOBS: max_deliver is 3 instead of",
                 fix=_PROVISIONING,
@@ -289,16 +291,20 @@ _STORED: tuple[Fault, ...] = (
     ),
     Fault(
         name="an event is unreadable",
-        findings=(Finding(check="dead letters", message="dead letter", fix="muster dead-letters list"),),
+        results=(
+            ExpectedResult(check="dead letters", message="dead letter", fix="muster dead-letters list"),
+        ),
         plant=_publish_an_unreadable_event,
         mend=_discard_dead_letters,
         comes_again=True,
     ),
     Fault(
         name="a bucket is nearly full",
-        findings=(
-            Finding(check="storage", message="bucket jobs holds", fix=f"nats stream edit {RECORDS_STREAM}"),
-            Finding(check="streams", message="bucket jobs is limited to", fix="MUSTER_STORE_BYTES"),
+        results=(
+            ExpectedResult(
+                check="storage", message="bucket jobs holds", fix=f"nats stream edit {RECORDS_STREAM}"
+            ),
+            ExpectedResult(check="streams", message="bucket jobs is limited to", fix="MUSTER_STORE_BYTES"),
         ),
         plant=_fill_a_bucket,
         mend=_enlarge_the_bucket,
@@ -307,8 +313,8 @@ _STORED: tuple[Fault, ...] = (
 _INSTANCES: tuple[Fault, ...] = (
     Fault(
         name="an instance has another version",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="versions",
                 message=f"{_OF_OLDER_VERSION} has version {OTHER_VERSION}, the gateway",
                 fix="finish the upgrade",
@@ -319,8 +325,8 @@ _INSTANCES: tuple[Fault, ...] = (
     ),
     Fault(
         name="two instances have one name",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="services",
                 message="2 instances of spec-validator have the name spec-validator-",
                 fix="give every instance its own MUSTER_INSTANCE",
@@ -331,8 +337,8 @@ _INSTANCES: tuple[Fault, ...] = (
     ),
     Fault(
         name="the clock of an instance is fast",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="clocks",
                 message=f"the clock of {_OF_FAST_CLOCK} is ",
                 fix=f"synchronise the clock of the machine of {_OF_FAST_CLOCK}",
@@ -346,8 +352,8 @@ _INSTANCES: tuple[Fault, ...] = (
 _STOPPED: tuple[Fault, ...] = (
     Fault(
         name="a service is scaled to zero",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="services",
                 message="no instance of spec-validator answers on the bus",
                 fix="start spec-validator",
@@ -358,13 +364,13 @@ _STOPPED: tuple[Fault, ...] = (
     ),
     Fault(
         name="a pool has no leader",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="leaders",
                 message="no scheduler leads the pool default, so nothing is placed",
                 fix="start an instance of scheduler with MUSTER_POOL=default",
             ),
-            Finding(
+            ExpectedResult(
                 check="services", message="no instance of scheduler answers on the bus", fix="start scheduler"
             ),
         ),
@@ -373,13 +379,13 @@ _STOPPED: tuple[Fault, ...] = (
     ),
     Fault(
         name="partitions have no owner",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="partitions",
                 message="no instance of status-tracker owns the partitions 0 to",
                 fix="start status-tracker",
             ),
-            Finding(
+            ExpectedResult(
                 check="services",
                 message="no instance of status-tracker answers on the bus",
                 fix="start status-tracker",
@@ -390,8 +396,8 @@ _STOPPED: tuple[Fault, ...] = (
     ),
     Fault(
         name="a server of the broker acknowledges what is not on disk",
-        findings=(
-            Finding(
+        results=(
+            ExpectedResult(
                 check="broker",
                 message="nats-2 acknowledges messages before they are on disk",
                 fix="set sync_interval: always",

@@ -25,13 +25,14 @@ from muster_testing.cluster.program import run_in_new_loop
 from muster_testing.containers.base import ROOT
 from muster_testing.containers.fixtures import skip_or_fail
 from muster_testing.containers.images import TAG, BuiltImages, derive_image
-from muster_testing.containers.installation import SERVICES, Installation
+from muster_testing.containers.installation import SERVICES, InstalledSystem
 from muster_testing.doctor import DoctorResult, run_doctor
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.slow, pytest.mark.timeout(900)]
 
-DIGITS = (ROOT / "examples/digits/tfjob.yaml").read_text()
-DIGITS_IMAGE = "muster/digits:latest"
+DIGITS_IMAGE = f"muster/digits:{TAG}"
+#: Kubernetes pulls an image with the tag ``latest`` from its registry, also when the node has it.
+DIGITS = (ROOT / "examples/digits/tfjob.yaml").read_text().replace("muster/digits:latest", DIGITS_IMAGE)
 PUBLISHED = ("nats:2.15-alpine", "jaegertracing/jaeger:2.13.0")
 TIMEOUT_S = 240.0
 
@@ -65,7 +66,7 @@ def archive(all_images: BuiltImages, tmp_path_factory: pytest.TempPathFactory) -
 @pytest.fixture(scope="module")
 def installed(
     cluster_tools: None, archive: Path, tmp_path_factory: pytest.TempPathFactory
-) -> Generator[Installation]:
+) -> Generator[InstalledSystem]:
     """The installation, with every deployment available."""
     need_node_tools()
     need_tools("kubectl")
@@ -75,7 +76,9 @@ def installed(
         node = RealNode(control_plane, folder=folder, images=[archive], offers_api_server=True)
         run_in_new_loop(node.start())
         try:
-            installation = Installation(control_plane, node, folder=tmp_path_factory.mktemp("installation"))
+            installation = InstalledSystem(
+                control_plane, node, folder=tmp_path_factory.mktemp("installation")
+            )
             installation.apply()
             installation.wait_until_available()
             yield installation
@@ -91,7 +94,7 @@ class Trained(msgspec.Struct, frozen=True):
 
 
 @pytest.fixture(scope="module")
-def trained(installed: Installation) -> Trained:
+def trained(installed: InstalledSystem) -> Trained:
     """The example, submitted to the gateway and ended."""
 
     async def train() -> Trained:
@@ -104,9 +107,9 @@ def trained(installed: Installation) -> Trained:
     return run_in_new_loop(train())
 
 
-async def found(installed: Installation, faults: Iterable[Fault]) -> None:
+async def found(installed: InstalledSystem, faults: Iterable[Fault]) -> None:
     """Return once the doctor finds each of the faults, and nothing else."""
-    expected = [finding for fault in faults for finding in fault.findings]
+    expected = [each for fault in faults for each in fault.results]
     results: list[DoctorResult] = []
     try:
         async with asyncio.timeout(TIMEOUT_S):
@@ -122,7 +125,7 @@ async def found(installed: Installation, faults: Iterable[Fault]) -> None:
         raise AssertionError(f"{expected} not found: {results}\n{installed.description()}") from None
 
 
-async def until_mended(installed: Installation, faults: Iterable[Fault]) -> None:
+async def until_mended(installed: InstalledSystem, faults: Iterable[Fault]) -> None:
     """Mend the faults, and return once the doctor finds nothing."""
     for mend in dict.fromkeys(fault.mend for fault in faults):
         await mend(installed)
@@ -131,25 +134,25 @@ async def until_mended(installed: Installation, faults: Iterable[Fault]) -> None
         async with asyncio.timeout(TIMEOUT_S):
             while results := (await run_doctor(installed.gateway))[1]:
                 for fault in faults:
-                    if fault.comes_again and any(fault.findings[0].describes(each) for each in results):
+                    if fault.comes_again and any(fault.results[0].describes(each) for each in results):
                         await fault.mend(installed)
                 await asyncio.sleep(0.5)
     except TimeoutError:
         raise AssertionError(f"not mended: {results}\n{installed.description()}") from None
 
 
-def ready_replicas(installed: Installation, kind: str) -> dict[str, int]:
+def ready_replicas(installed: InstalledSystem, kind: str) -> dict[str, int]:
     """Return the ready pods of the workloads of a kind, by name."""
     items: list[dict[str, Any]] = installed.get(kind)["items"]
     return {each["metadata"]["name"]: each["status"].get("readyReplicas", 0) for each in items}
 
 
-def test_every_deployment_and_the_broker_of_three_are_ready(installed: Installation) -> None:
+def test_every_deployment_and_the_broker_of_three_are_ready(installed: InstalledSystem) -> None:
     assert ready_replicas(installed, "deployments") == {**dict.fromkeys(SERVICES, 2), "jaeger": 1}
     assert ready_replicas(installed, "statefulsets") == {"nats": 3}
 
 
-async def test_the_doctor_finds_nothing_wrong(installed: Installation) -> None:
+async def test_the_doctor_finds_nothing_wrong(installed: InstalledSystem) -> None:
     async with AsyncClient(installed.gateway) as muster, asyncio.timeout(TIMEOUT_S):
         while True:
             results = (await muster.diagnose()).results
@@ -163,7 +166,7 @@ async def test_the_doctor_finds_nothing_wrong(installed: Installation) -> None:
 
 
 def test_the_example_has_trained_in_pods_beside_the_services(
-    installed: Installation, trained: Trained
+    installed: InstalledSystem, trained: Trained
 ) -> None:
     selector = f"{JOB_ID}={trained.job.job_id}"
     pods: list[dict[str, Any]] = installed.get("pods", "--namespace=default", "--selector", selector)["items"]
@@ -190,7 +193,7 @@ def test_twelve_faults_are_planted() -> None:
 
 @pytest.mark.parametrize("name", ROUNDS)
 async def test_planted_faults_are_found_and_gone_after_their_fixes(
-    installed: Installation, trained: Trained, name: str
+    installed: InstalledSystem, trained: Trained, name: str
 ) -> None:
     faults = ROUNDS[name]
     if any(fault.needs_fake_time for fault in faults):

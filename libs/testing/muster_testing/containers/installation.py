@@ -5,8 +5,8 @@ The objects are those of the overlay ``production``: two instances of each servi
 - One node takes the three servers of the broker, whose anti-affinity asks for three, and everything together has the CPUs of this machine,
   so requests of CPU are smaller. Limits, probes, security contexts and settings are those of the overlay.
 - There is no storage provisioner. The claims are bound to local volumes that are created before.
-- There is no kube-proxy. The DNS server of the node (``cluster/dns_server.py``) resolves a service to the addresses of its pods, which is
-  what the headless services of Muster do anywhere. pod-launcher is told the name of the API server, in place of its virtual address.
+- There is no kube-proxy. The DNS server of the node (``cluster/dns_server.py``) resolves a service to the addresses of its pods, as every
+  DNS server does for headless services. pod-launcher gets the name of the API server in place of its virtual address.
 - The pod network does not enforce network policies.
 """
 
@@ -40,7 +40,7 @@ class KubectlError(Exception):
     """kubectl failed; the message has its output."""
 
 
-class Installation:
+class InstalledSystem:
     """The applied overlay.
 
     Args:
