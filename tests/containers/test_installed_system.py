@@ -55,7 +55,9 @@ def archive(all_images: BuiltImages, tmp_path_factory: pytest.TempPathFactory) -
         f'RUN ["/usr/bin/python3", "-c", "{_CHANGE_VERSION}"]\nUSER 10001:10001\n',
     )
     derive_image(
-        engine, DIGITS_IMAGE, f"FROM muster/pod-launcher-process:{TAG}\nWORKDIR /srv/muster\nENTRYPOINT []\n"
+        engine,
+        DIGITS_IMAGE,
+        f"FROM muster/pod-launcher-process:{TAG}\nWORKDIR /srv/muster\nENV PYTHONSAFEPATH=\nENTRYPOINT []\n",
     )
     own = (f"muster/{name}:{TAG}" for name in (*SERVICES, "provision"))
     file = tmp_path_factory.mktemp("archive") / "images.tar"

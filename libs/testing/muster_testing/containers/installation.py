@@ -15,6 +15,8 @@ from __future__ import annotations
 import json
 import subprocess
 import time
+import urllib.error
+import urllib.request
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,6 +35,7 @@ SERVICES = ("gateway", "spec-validator", "scheduler", "scaler", "status-tracker"
 _TIMEOUT_S = 240
 _KUBECTL_TIMEOUT_S = _TIMEOUT_S + 30
 _SMALL_CPU = "10m"
+_METRICS_PORT = 7001
 _POLL_S = 0.25
 
 
@@ -186,11 +189,12 @@ class InstalledSystem:
             time.sleep(_POLL_S)
 
     def description(self) -> str:
-        """Return the pods and the newest events and logs, for the message of a failure."""
+        """Return the pods, the newest events, and readiness and logs of pods that are not ready, for the message of a failure."""
         texts = [self.kubectl("get", "pods", "-o", "wide"), self.kubectl("get", "events")[-6_000:]]
         for pod in self.get("pods")["items"]:
             if not _is_ready(pod) and pod["status"]["phase"] != "Succeeded":
                 name = pod["metadata"]["name"]
+                texts.append(f"--- {name}: {_readiness(pod)}")
                 try:
                     texts.append(f"--- {name}\n{self.kubectl('logs', name, '--tail=20')}")
                 except KubectlError as error:
@@ -213,6 +217,18 @@ class InstalledSystem:
                 "nodeAffinity": {"required": {"nodeSelectorTerms": [{"matchExpressions": [node]}]}},
             },
         }
+
+
+def _readiness(pod: Mapping[str, Any]) -> str:
+    """Return the conditions of a service's readiness."""
+    url = f"http://{pod['status'].get('podIP')}:{_METRICS_PORT}/readyz"
+    try:
+        with urllib.request.urlopen(url, timeout=5) as answer:
+            return answer.read().decode()
+    except urllib.error.HTTPError as error:
+        return error.read().decode()
+    except OSError as error:
+        return str(error)
 
 
 def _is_ready(pod: Mapping[str, Any]) -> bool:
