@@ -68,6 +68,20 @@ async def test_shards_are_reassigned_when_instances_join_leave_and_crash(
     await eventually(lambda: copies[1].shards == frozenset())
 
 
+async def test_an_instance_that_joins_without_a_shard_is_told_so(
+    leases: str, connect: Connect, background: Background
+) -> None:
+    names = sorted(("pod-0", "pod-1"), key=lambda name: owner_of(0, ("pod-0", "pod-1")) == name)
+    without, owner = [Copy(await connect(), leases, name) for name in names]
+    background.start(owner.membership.run(owner.assigned.append, 1))
+    await eventually(lambda: owner.shards == frozenset({0}))
+
+    background.start(without.membership.run(without.assigned.append, 1))
+
+    await eventually(lambda: without.membership.members == {"pod-0", "pod-1"})
+    await eventually(lambda: without.assigned == [frozenset(), frozenset()])
+
+
 async def test_the_lease_is_released_when_the_work_has_ended(
     leases: str, connect: Connect, background: Background
 ) -> None:
