@@ -96,8 +96,9 @@ class Membership:
     ) -> None:
         """Be a member until cancelled; ``on_change`` receives this instance's shards when it has joined, and whenever they change.
 
-        There may be none, with more instances than shards or by chance. After a lapse it receives no shards first. On cancellation the shards are removed first, then the lease is released:
-        when ``ended`` returns, which waits for the end of the work on them, or after two seconds.
+        There may be none, with more instances than shards or by chance. After a lapse it receives no shards first. On
+        cancellation the shards are removed first, then the lease is released: when ``ended`` returns, which waits for the
+        end of the work on them, or after two seconds.
         """
         mine: frozenset[int] = frozenset()
         has_joined = False

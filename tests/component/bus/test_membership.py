@@ -78,7 +78,7 @@ async def test_an_instance_that_joins_without_a_shard_is_told_so(
 
     background.start(without.membership.run(without.assigned.append, 1))
 
-    await eventually(lambda: without.membership.members == {"pod-0", "pod-1"})
+    await eventually(lambda: without.membership.members == frozenset({"pod-0", "pod-1"}))
     await eventually(lambda: without.assigned == [frozenset(), frozenset()])
 
 
