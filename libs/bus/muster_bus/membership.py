@@ -94,14 +94,12 @@ class Membership:
         *,
         ended: Callable[[], Awaitable[object]] | None = None,
     ) -> None:
-        """Be a member until cancelled; ``on_change`` receives this instance's shards after its first renewal, and whenever they change.
+        """Be a member until cancelled; ``on_change`` receives this instance's shards, first when it is a member, and whenever they change.
 
-        The first shards may be none: hashing gives an instance any number of them. After a lapse it receives no shards first. On
-        cancellation the shards are removed first, then the lease is released: when ``ended`` returns, which waits for the
-        end of the work on them, or after two seconds.
+        After a lapse it receives no shards first. On cancellation the shards are removed first, then the lease is released:
+        when ``ended`` returns, which waits for the end of the work on them, or after two seconds.
         """
-        mine: frozenset[int] = frozenset()
-        is_announced = False
+        mine: frozenset[int] | None = None
         hint = await self._bus.subscribe(self._leases.subject(f"{self._group}.*"), self._notice)
         forget = self._bus.on_reconnect(self._extend_all)
         renewing = asyncio.create_task(self._renew())
@@ -117,10 +115,9 @@ class Membership:
                     on_change(mine)
                     self._has_lapsed = False
                 shards = self.shards(total)
-                is_first = not is_announced and self._member in self._live
-                if shards != mine or is_first:
+                # An instance may have none, which it has to know before it is ready.
+                if shards != mine and (mine is not None or self._member in self._live):
                     mine = shards
-                    is_announced |= is_first
                     log.info("%s/%s has shards %s", self._group, self._member, sorted(shards))
                     self._bus.metrics.partitions(self._group, len(shards), total)
                     on_change(shards)
