@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import os
 import signal
-import sys
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import msgspec
 from harness import Connect, Launcher
@@ -18,20 +16,9 @@ from muster_events.catalogue import DEAD_STREAM, JOBS_STREAM, SPEC_VALIDATOR
 from muster_events.subjects import job_id_of, job_subject
 from muster_local import LocalSystem
 from muster_rpc.v1 import cluster_service_pb2
+from muster_testing.doctor import MUSTER, DoctorResult, run_doctor
 
-MUSTER = Path(sys.executable).with_name("muster")
 WAIT_S = 60
-PATIENCE_S = 30
-
-
-class Result(msgspec.Struct, frozen=True):
-    """A result in the command's JSON."""
-
-    check: str
-    status: str
-    message: str
-    subject: str = ""
-    fix: str = ""
 
 
 class Described(msgspec.Struct, frozen=True):
@@ -40,27 +27,9 @@ class Described(msgspec.Struct, frozen=True):
     config: dict[str, object] = {}
 
 
-async def doctor(system: LocalSystem) -> tuple[int, list[Result]]:
-    """Run the command; returns its exit code, and its warnings and errors."""
-    process = await asyncio.create_subprocess_exec(
-        MUSTER,
-        "--server",
-        system.address,
-        "--timeout",
-        str(PATIENCE_S),
-        "doctor",
-        "--quiet",
-        "-o",
-        "json",
-        stdout=asyncio.subprocess.PIPE,
-    )
-    output, _ = await process.communicate()
-    return process.returncode or 0, msgspec.json.decode(output, type=list[Result])
-
-
-async def until_found(system: LocalSystem, expected: Mapping[str, str]) -> list[Result]:
+async def until_found(system: LocalSystem, expected: Mapping[str, str]) -> list[DoctorResult]:
     """Return the results once there is a message with each of the texts, by check, and no result of other checks."""
-    results: list[Result] = []
+    results: list[DoctorResult] = []
 
     def found() -> bool:
         return {each.check for each in results} == set(expected) and all(
@@ -71,7 +40,7 @@ async def until_found(system: LocalSystem, expected: Mapping[str, str]) -> list[
     try:
         async with asyncio.timeout(WAIT_S):
             while True:
-                code, results = await doctor(system)
+                code, results = await run_doctor(system.address)
                 assert code == any(each.status == "CHECK_STATUS_ERROR" for each in results)
                 if found():
                     return results
@@ -184,7 +153,7 @@ async def discard_dead_letters(system: LocalSystem, bus: Bus) -> None:
     """Discard dead letters until none is found; each reader of a stream writes its own, some later than others."""
     dead_letters = DeadLetters(bus, DEAD_STREAM)
     async with asyncio.timeout(WAIT_S):
-        while (await doctor(system))[1]:
+        while (await run_doctor(system.address))[1]:
             for each in await dead_letters.list():
                 await dead_letters.discard(each.sequence)
             await asyncio.sleep(1)

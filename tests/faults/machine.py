@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable
 from pathlib import Path
 
 from muster_local.programs import module_command
+from muster_testing.clocks import fake_time_library
 
 _SHUTDOWN = 0x8004587D
 _WITHOUT_LOG_FLUSH = 2
@@ -130,17 +131,6 @@ class Clocks:
             *(f"{name}={value}" for name, value in variables.items()),
             *module_command(module),
         )
-
-
-def fake_time_library() -> Path:
-    """Return the library that fakes the clock.
-
-    Raises:
-        FileNotFoundError: it is not installed.
-    """
-    for path in Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"):
-        return path
-    raise FileNotFoundError("faults of clocks need libfaketime: apt-get install faketime")
 
 
 async def _run(*command: str) -> None:

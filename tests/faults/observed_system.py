@@ -18,7 +18,7 @@ from pathlib import Path
 import msgspec
 from invariants import Leftovers, ProcessUse
 from ledger import Ledger, processes_of
-from machine import Clocks, Disk, fake_time_library
+from machine import Clocks, Disk
 from wire import Wire
 
 from muster import AsyncClient
@@ -32,6 +32,7 @@ from muster_events.subjects import JOB_EVENTS, job_in, leader_subject
 from muster_local import LocalOptions, LocalSystem, Spans, local_address, read_endpoints
 from muster_local.endpoints import assign_ports
 from muster_local.programs import BROKER, module_command
+from muster_testing.clocks import fake_time_library
 
 POOL = "local"
 NODES = {"n1": 4000, "n2": 4000}

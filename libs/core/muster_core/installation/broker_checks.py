@@ -20,7 +20,10 @@ BROKER, STREAMS, CONSUMERS, STORAGE = "broker", "streams", "consumers", "storage
 OLDEST_BROKER = (2, 12)
 """The oldest release with everything that the streams use."""
 
-PROVISION = "run the provisioning step (python -m muster_local.provision), or restart `muster up`"
+PROVISION = (
+    "run the provisioning step (python -m muster_local.provision; on Kubernetes delete the job provision and apply it again), "
+    "or restart `muster up`"
+)
 
 _COPIES = 3
 _NS = 1_000_000_000
@@ -237,7 +240,8 @@ def _differences(expected: Config, actual: Config) -> list[str]:
 
 def _shown(field: str, value: object) -> str:
     if field in _IN_NS and isinstance(value, int):
-        return f"{value / _NS:g} s"
+        # Not in the scientific notation, which 30 days would have.
+        return f"{value // _NS if value % _NS == 0 else value / _NS} s"
     if isinstance(value, list):
         return f"[{', '.join(map(str, value))}]"  # pyright: ignore[reportUnknownArgumentType, reportUnknownVariableType] (JSON)
     return "unset" if value is None else str(value)

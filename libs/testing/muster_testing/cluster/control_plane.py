@@ -53,6 +53,7 @@ class ControlPlane(Cluster):
         node_grace_s: After how long a node without a lease is not ready, in seconds.
         durable: Whether etcd syncs to disk.
         keeps_memory: Whether the API server keeps freed memory, so that the cost of a request does not depend on the load before it.
+        service_accounts: Whether pods get the token of their service account. Each then waits for the account of its namespace.
         cores: The CPUs of etcd, the API server and the controllers; empty for those of this process. kube-scheduler and kwok always
             run on the CPUs of this process.
     """
@@ -64,6 +65,7 @@ class ControlPlane(Cluster):
         node_grace_s: int = NODE_GRACE_S,
         durable: bool = False,
         keeps_memory: bool = False,
+        service_accounts: bool = False,
         cores: Sequence[int] = (),
     ) -> None:
         port = free_port()
@@ -77,6 +79,7 @@ class ControlPlane(Cluster):
         self._port = port
         self._scheduler_port = free_port()
         self._node_grace_s = node_grace_s
+        self._service_accounts = service_accounts
         settings = _KEEPS_MEMORY if keeps_memory else {}
         self._etcd = self._make("etcd", self._etcd_flags(durable=durable), cores=cores)
         self._api_server = self._make("kube-apiserver", self._api_server_flags(), settings, cores=cores)
@@ -230,8 +233,8 @@ class ControlPlane(Cluster):
             f"--service-account-key-file={key}",
             f"--service-account-signing-key-file={key}",
             "--service-cluster-ip-range=10.96.0.0/16",
-            # Pods get no certificates; service accounts and tokens work without.
-            "--disable-admission-plugins=ServiceAccount",
+            # Pods of most tests get no tokens; service accounts work without.
+            *(() if self._service_accounts else ("--disable-admission-plugins=ServiceAccount",)),
             "--allow-privileged=true",
             # No other machine resolves the node names.
             "--kubelet-preferred-address-types=InternalIP",
@@ -245,6 +248,7 @@ class ControlPlane(Cluster):
         return [
             f"--kubeconfig={self.kubeconfig}",
             f"--service-account-private-key-file={self._folder / 'service-accounts.key'}",
+            f"--root-ca-file={self.ca_file}",
             "--leader-elect=false",
             "--secure-port=0",
             "--use-service-account-credentials=false",

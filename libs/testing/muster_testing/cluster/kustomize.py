@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import subprocess
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -159,7 +159,14 @@ def render(folder: Path) -> Manifests:
     return Manifests(list(yaml.safe_load_all(text)))
 
 
-def overlay_of(folder: Path, base: str, *, components: Sequence[str] = (), namespace: str = "muster") -> Path:
+def overlay_of(
+    folder: Path,
+    base: str,
+    *,
+    components: Sequence[str] = (),
+    namespace: str = "muster",
+    changes: Mapping[str, object] | None = None,
+) -> Path:
     """Write an overlay into an empty folder, and return the folder.
 
     Args:
@@ -167,12 +174,14 @@ def overlay_of(folder: Path, base: str, *, components: Sequence[str] = (), names
         base: A kustomization below ``deploy/kubernetes``.
         components: Names of components that the overlay adds.
         namespace: The namespace of its objects.
+        changes: More fields of the kustomization, such as ``images`` and ``patches``.
     """
     root = Path(os.path.relpath(KUBERNETES, folder.resolve()))
     content = {
         "namespace": namespace,
         "resources": [str(root / base)],
         "components": [str(root / "components" / name) for name in components],
+        **(changes or {}),
     }
     (folder / "kustomization.yaml").write_text(yaml.safe_dump(content))
     return folder

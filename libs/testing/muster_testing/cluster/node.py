@@ -10,14 +10,14 @@ import os
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from secrets import token_hex
 from types import TracebackType
 from typing import Self
 
 from muster_testing.cluster.access import write_kubeconfig
-from muster_testing.cluster.cluster import Cluster
+from muster_testing.cluster.cluster import Cluster, suppress_status
 from muster_testing.cluster.images import PAUSE_IMAGE, write_archive
 from muster_testing.cluster.program import ClusterProgramFailed, free_port
 from muster_testing.cluster.rest import RestError
@@ -37,7 +37,14 @@ NODE_TOOLS = (
     "loopback",
 )
 
+#: At which name and port pods reach the API server; its certificate has the name.
+API_SERVER_NAME = "kubernetes.default.svc"
+API_SERVER_PORT = 443
+
 _READY_TIMEOUT_S = 90.0
+#: Of this the import of images is most.
+_READY_WITH_IMAGES_TIMEOUT_S = 300.0
+_CONFLICT = 409
 _END_TIMEOUT_S = 30.0
 _POLL_S = 0.1
 _LOG_TAIL_BYTES = 3_000
@@ -51,6 +58,10 @@ class RealNode:
         folder: The directory for configuration, logs and containers; containers are deleted at the end.
         name: The node's name; None for a unique one.
         gpus: The ``nvidia.com/gpu`` that it declares.
+        labels: Its labels besides those of the kubelet.
+        images: Archives of more images, as ``docker save`` writes them.
+        offers_api_server: Whether pods reach the API server, at ``API_SERVER_NAME`` and ``API_SERVER_PORT``. The node forwards their
+            connections, since the API server listens on the loopback address of this machine.
     """
 
     def __init__(
@@ -61,6 +72,8 @@ class RealNode:
         name: str | None = None,
         gpus: int = 0,
         labels: Mapping[str, str] | None = None,
+        images: Sequence[Path] = (),
+        offers_api_server: bool = False,
     ) -> None:
         tag = token_hex(3)
         self.name = name or f"real-{tag}"
@@ -70,6 +83,8 @@ class RealNode:
         self._folder = folder
         self._gpus = gpus
         self._labels = dict(labels or {})
+        self._images = tuple(images)
+        self._offers_api_server = offers_api_server
         # A random private network, so that two nodes on one machine do not collide.
         self._network = f"10.{200 + int(tag[:2], 16) % 50}.{int(tag[2:4], 16)}"
         self._sandbox: subprocess.Popen[bytes] | None = None
@@ -109,7 +124,9 @@ class RealNode:
 
     def log_tail(self) -> str:
         """The last lines of its logs."""
-        files = [self._folder / f"{name}.log" for name in ("sandbox", "containerd", "dns", "kubelet")]
+        files = [
+            self._folder / f"{name}.log" for name in ("sandbox", "containerd", "dns", "forwarder", "kubelet")
+        ]
         return "\n".join(
             f"--- {file.name}\n{file.read_bytes()[-_LOG_TAIL_BYTES:].decode(errors='replace')}"
             for file in files
@@ -140,13 +157,17 @@ class RealNode:
         _write(self._folder / "kubelet.json", kubelet_configuration(address=self.address, port=free_port()))
         _write(cni / "10-bridge.conflist", pod_network(bridge=self._bridge, network=self._network))
         (self._folder / "containerd.toml").write_text(containerd_configuration(folder=self._folder))
-        write_archive(self._folder / "images.tar")
+        own_images = self._folder / "images.tar"
+        write_archive(own_images)
         plan = {
             "name": f"muster-{self.tag}",
             "node": self.name,
             "bridge": self._bridge,
             "address": f"{self.address}/24",
             "folder": str(self._folder),
+            "images": os.pathsep.join(map(str, (own_images, *self._images))),
+            "api_server": self._cluster.url if self._offers_api_server else "",
+            "api_server_port": str(API_SERVER_PORT),
             **{tool: str(require(tool)) for tool in ("containerd", "ctr", "kubelet")},
         }
         _write(self._folder / "plan.json", plan)
@@ -156,7 +177,8 @@ class RealNode:
         return f"muster-{self.tag}"
 
     async def _until_ready(self, sandbox: subprocess.Popen[bytes]) -> None:
-        give_up = time.monotonic() + _READY_TIMEOUT_S
+        timeout_s = _READY_WITH_IMAGES_TIMEOUT_S if self._images else _READY_TIMEOUT_S
+        give_up = time.monotonic() + timeout_s
         async with self._cluster.connect() as api:
             while time.monotonic() < give_up:
                 if sandbox.poll() is not None:
@@ -171,13 +193,28 @@ class RealNode:
                 await asyncio.sleep(_POLL_S)
             else:
                 raise ClusterProgramFailed(
-                    f"the node was not ready within {_READY_TIMEOUT_S:g} s\n{self.log_tail()}"
+                    f"the node was not ready within {timeout_s:g} s\n{self.log_tail()}"
                 )
             await api.patch(f"/api/v1/nodes/{self.name}", {"metadata": {"labels": self._labels}})
             if self._gpus:
                 capacity = {"nvidia.com/gpu": str(self._gpus)}
                 offer = {"status": {"capacity": capacity, "allocatable": capacity}}
                 await api.patch(f"/api/v1/nodes/{self.name}/status", offer)
+            if self._offers_api_server:
+                with suppress_status(_CONFLICT):
+                    await api.create(
+                        "/apis/discovery.k8s.io/v1/namespaces/default/endpointslices",
+                        self._api_server_slice(),
+                    )
+
+    def _api_server_slice(self) -> Mapping[str, object]:
+        """Return the endpoints of the service ``kubernetes``, which the API server does not write for its loopback address."""
+        return {
+            "metadata": {"name": "kubernetes", "labels": {"kubernetes.io/service-name": "kubernetes"}},
+            "addressType": "IPv4",
+            "endpoints": [{"addresses": [self.address], "conditions": {"ready": True}}],
+            "ports": [{"name": "https", "port": API_SERVER_PORT, "protocol": "TCP"}],
+        }
 
 
 def kubelet_configuration(*, address: str, port: int) -> dict[str, object]:

@@ -1,4 +1,4 @@
-"""The first process of a real node: mounts its file systems, starts containerd, the kubelet and a DNS server, and reaps processes.
+"""The first process of a real node: mounts its file systems, starts containerd, the kubelet and its servers, and reaps processes.
 
 The node has its own ``/run``, and its directory is mounted at ``/run/muster``, because socket paths must be short.
 
@@ -26,7 +26,8 @@ def main(plan_file: Path) -> int:
     containerd = _start(plan["containerd"], "--config", str(_HOME / "containerd.toml"), log="containerd")
     _await_socket(containerd)
     importing = [plan["ctr"], "--address", str(_SOCKET), "--namespace", "k8s.io", "images", "import"]
-    subprocess.run([*importing, str(_HOME / "images.tar")], check=True, env={"PATH": _PATH})
+    for archive in plan["images"].split(os.pathsep):
+        subprocess.run([*importing, archive], check=True, env={"PATH": _PATH})
     kubelet = _start(
         plan["kubelet"],
         f"--config={_HOME / 'kubelet.json'}",
@@ -37,15 +38,15 @@ def main(plan_file: Path) -> int:
         f"--node-ip={plan['address'].partition('/')[0]}",
         log="kubelet",
     )
-    dns_server = _start(
-        sys.executable, "-I", "-S", str(Path(__file__).with_name("dns_server.py")), str(plan_file), log="dns"
-    )
-    names = {containerd.pid: "containerd", kubelet.pid: "the kubelet", dns_server.pid: "the DNS server"}
+    programs = {containerd.pid: "containerd", kubelet.pid: "the kubelet"}
+    programs[_start_script("dns_server.py", plan_file, log="dns").pid] = "the DNS server"
+    if plan["api_server"]:
+        programs[_start_script("api_forwarder.py", plan_file, log="forwarder").pid] = "the API forwarder"
     while True:
         # Orphaned processes of the node become children of this process.
         pid, status = os.wait()
-        if pid in names:
-            sys.stderr.write(f"{names[pid]} ended with code {os.waitstatus_to_exitcode(status)}\n")
+        if pid in programs:
+            sys.stderr.write(f"{programs[pid]} ended with code {os.waitstatus_to_exitcode(status)}\n")
             return 1
 
 
@@ -107,6 +108,11 @@ def _start(*command: str, log: str) -> subprocess.Popen[bytes]:
             stderr=file,
             env={"PATH": _PATH, "HOME": str(_HOME)},
         )
+
+
+def _start_script(name: str, plan_file: Path, *, log: str) -> subprocess.Popen[bytes]:
+    script = Path(__file__).with_name(name)
+    return _start(sys.executable, "-I", "-S", str(script), str(plan_file), log=log)
 
 
 def _await_socket(containerd: subprocess.Popen[bytes]) -> None:

@@ -49,6 +49,14 @@ def build_muster(engine: Engine, *names: str) -> None:
     )
 
 
+def derive_image(engine: Engine, name: str, dockerfile: str) -> None:
+    """Build an image from another one and nothing else, without a network."""
+    with tempfile.TemporaryDirectory() as folder:
+        file = Path(folder, "Dockerfile")
+        file.write_text(dockerfile)
+        engine.run("build", "--quiet", "--network", "none", "--tag", name, "-", stdin=file)
+
+
 def provide_published(engine: Engine) -> bool:
     """Make the published images that ``compose.yaml`` names, unless the engine has them; return whether Prometheus is among them."""
     programs = {

@@ -27,7 +27,7 @@ SERVICES = ("gateway", "scheduler", "status-tracker")
 JOBS = {
     "name": "JOBS",
     "max_bytes": 8 << 30,
-    "max_age": 86_400_000_000_000,
+    "max_age": 2_592_000_000_000_000,
     "discard": "new",
     "num_replicas": 1,
 }
@@ -168,7 +168,7 @@ FAULTS: dict[str, tuple[Installation, str, CheckStatus, str, str]] = {
         streams(stream(max_age=3_600_000_000_000)),
         "streams",
         ERROR,
-        "stream JOBS: max_age is 3600 s instead of 86400 s",
+        "stream JOBS: max_age is 3600 s instead of 2592000 s",
         "run the provisioning step",
     ),
     "a stream is smaller": (
