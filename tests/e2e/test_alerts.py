@@ -10,7 +10,7 @@ import asyncio
 import itertools
 import os
 import signal
-from collections.abc import AsyncGenerator, Iterator, Sequence
+from collections.abc import AsyncGenerator, Generator, Sequence
 from contextlib import asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 
@@ -94,7 +94,7 @@ async def hold_down(system: LocalSystem, name: str) -> None:
 
 
 @contextmanager
-def paused(pids: Sequence[int]) -> Iterator[None]:
+def paused(pids: Sequence[int]) -> Generator[None]:
     for pid in pids:
         os.kill(pid, signal.SIGSTOP)
     try:
