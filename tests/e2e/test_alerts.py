@@ -172,7 +172,7 @@ async def test_alerts_of_jobs_traces_and_slowness(tmp_path: Path, connect: Conne
 
         # A job that waits for another one.
         waiting = await submit(muster, job("second", cpu=2))
-        # An event that nobody can read.
+        # An event that is unreadable.
         garbage = job_subject(job_id_of("unreadable"), "JobSubmitted")
         await bus.publish(Outgoing(subject=garbage, data=b"{", msg_id="unreadable"))
         await prometheus.fires("MusterJobsWaitLong", pool="local")
@@ -181,7 +181,7 @@ async def test_alerts_of_jobs_traces_and_slowness(tmp_path: Path, connect: Conne
 
         async with doing(hold_down(system, "sink")), doing(list_nodes(muster)):
             await prometheus.fires("MusterSpansDropped", job="muster-gateway")
-        # Room for what the services write by themselves.
+        # The probes of the services need space.
         async with limited(bus, JOBS_STREAM, 1.2):
             await prometheus.fires("MusterStreamNearlyFull", stream=JOBS_STREAM)
 
