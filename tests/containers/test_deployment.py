@@ -8,12 +8,14 @@ import re
 import urllib.parse
 import urllib.request
 from collections.abc import AsyncGenerator, Callable
+from contextlib import suppress
 from typing import cast
 
 import pytest
 
 from muster import AsyncClient, Job
 from muster._trace.spans import read_documents
+from muster.errors import MusterError
 from muster_rpc.convert import event_name
 from muster_rpc.v1 import job_pb2
 from muster_testing.containers import Deployment
@@ -60,6 +62,21 @@ async def wait_for(muster: AsyncClient, job_id: str, condition: Callable[[Job], 
             if condition(seen):
                 return seen
     raise AssertionError(f"{job_id} ended before the condition held")
+
+
+async def page_of(muster: AsyncClient, job: str, port: int) -> bytes:
+    """Return the answer of a job's web server, which may listen a little after the replica runs."""
+    async with asyncio.timeout(TIMEOUT_S):
+        while True:
+            answer = b""
+            with suppress(MusterError):
+                async with await muster.connect(job, port) as connection:
+                    await connection.write(b"GET /page HTTP/1.0\r\n\r\n")
+                    while more := await connection.read():
+                        answer += more
+            if answer:
+                return answer
+            await asyncio.sleep(0.2)
 
 
 def fetch(url: str) -> str:
@@ -195,11 +212,7 @@ async def test_commands_and_connections_reach_a_replica_of_another_user(
     await wait_for(muster, submitted.job_id, lambda job: job.status.phase == job_pb2.PHASE_RUNNING)
     async with await muster.exec("server", ["id", "-u"]) as session:
         user = b"".join([output.data async for output in session])
-    async with asyncio.timeout(TIMEOUT_S), await muster.connect("server", 8000) as connection:
-        await connection.write(b"GET /page HTTP/1.0\r\n\r\n")
-        answer = b""
-        while more := await connection.read():
-            answer += more
+    answer = await page_of(muster, "server", 8000)
     await muster.cancel(submitted.job_id)
 
     assert int(user) >= 20_000
