@@ -20,7 +20,7 @@ _SEEDS = 200
 _AT_A_TIME = 25
 
 FOUND_BY = {
-    "blind-takeover": 71,
+    "blind-takeover": 255,
     "stale-owner": 8,
     "standby-asked": 7,
     "double-placement": 12,

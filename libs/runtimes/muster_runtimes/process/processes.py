@@ -142,10 +142,9 @@ def listening_sockets(ancestors: Iterable[int], *, user: int | None = None) -> l
     """
     known = list(ancestors)
     if user is not None:
-        command = [sys.executable, "-m", __name__, *map(str, known)]
-        found = subprocess.run(
-            command, user=user, group=user, extra_groups=[], stdout=subprocess.PIPE, check=True, cwd="/"
-        )
+        # The new process changes its user itself: if that were done here, this process would be forked, with the threads of gRPC.
+        command = [sys.executable, "-m", __name__, str(user), *map(str, known)]
+        found = subprocess.run(command, stdout=subprocess.PIPE, check=True, cwd="/")
         return msgspec.json.decode(found.stdout, type=list[ListeningSocket])
     sockets = {inode for pid in (*known, *descendants_of(known)) for inode in _sockets(pid)}
     return [listener for inode, listener in _listening() if inode in sockets]
@@ -181,4 +180,8 @@ def _listening_socket(address: str, family: socket.AddressFamily) -> ListeningSo
 
 
 if __name__ == "__main__":
-    sys.stdout.buffer.write(msgspec.json.encode(listening_sockets(map(int, sys.argv[1:]))))
+    own, *wanted = map(int, sys.argv[1:])
+    os.setgroups([])
+    os.setgid(own)
+    os.setuid(own)
+    sys.stdout.buffer.write(msgspec.json.encode(listening_sockets(wanted)))
