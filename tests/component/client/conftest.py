@@ -65,6 +65,8 @@ class GatewayDouble(
         """Index of a worker, and what it wrote."""
         self.explanation = explanation_pb2.Explanation(job_id=JOB_ID)
         self.nodes: list[cluster_service_pb2.Node] = []
+        self.results: list[cluster_service_pb2.CheckResult] | None = []
+        self.client_times: list[float] = []
         self.instances: list[cluster_service_pb2.Instance] | None = None
         self.trace_query_url = ""
         self.spec = job_pb2.JobSpec(name="demo")
@@ -299,7 +301,10 @@ class GatewayDouble(
     def DiagnoseCluster(
         self, request: cluster_service_pb2.DiagnoseClusterRequest, context: grpc.ServicerContext
     ) -> cluster_service_pb2.DiagnoseClusterResponse:
-        return cluster_service_pb2.DiagnoseClusterResponse()
+        if self.results is None:
+            context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
+        self.client_times.append(request.called_at.ToMicroseconds() / 1e6)
+        return cluster_service_pb2.DiagnoseClusterResponse(results=self.results)
 
     def GetCluster(
         self, request: cluster_service_pb2.GetClusterRequest, context: grpc.ServicerContext

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable
+from typing import TYPE_CHECKING
 
-import grpc
 import pytest
 from click.testing import CliRunner, Result
 
 from muster._cli.app import app
-from muster_rpc.v1 import cluster_service_pb2 as pb, cluster_service_pb2_grpc
+from muster_rpc.v1 import cluster_service_pb2 as pb
+
+if TYPE_CHECKING:
+    from conftest import GatewayDouble
 
 Muster = Callable[..., Result]
 FINE = pb.CheckResult(check="broker", status=pb.CHECK_STATUS_OK, message="NATS 2.15.1, 1 server")
@@ -32,60 +34,18 @@ FAULTY = pb.CheckResult(
 )
 
 
-class ClusterDouble(cluster_service_pb2_grpc.ClusterServiceServicer):
-    """Answers with given results."""
-
-    def __init__(self) -> None:
-        self.results: list[pb.CheckResult] = []
-        self.client_times: list[float] = []
-        self.is_old = False
-
-    def DiagnoseCluster(
-        self, request: pb.DiagnoseClusterRequest, context: grpc.ServicerContext
-    ) -> pb.DiagnoseClusterResponse:
-        if self.is_old:
-            context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!")
-        self.client_times.append(request.called_at.ToMicroseconds() / 1e6)
-        return pb.DiagnoseClusterResponse(results=self.results)
-
-    def GetCluster(
-        self, request: pb.GetClusterRequest, context: grpc.ServicerContext
-    ) -> pb.GetClusterResponse:
-        raise NotImplementedError
-
-    def ListInstances(
-        self, request: pb.ListInstancesRequest, context: grpc.ServicerContext
-    ) -> pb.ListInstancesResponse:
-        raise NotImplementedError
-
-    def ListNodes(self, request: pb.ListNodesRequest, context: grpc.ServicerContext) -> pb.ListNodesResponse:
-        raise NotImplementedError
-
-    def GetNode(self, request: pb.GetNodeRequest, context: grpc.ServicerContext) -> pb.GetNodeResponse:
-        raise NotImplementedError
-
-
 @pytest.fixture
-def cluster() -> ClusterDouble:
-    return ClusterDouble()
-
-
-@pytest.fixture
-def muster(cluster: ClusterDouble) -> Iterator[Muster]:
-    server = grpc.server(ThreadPoolExecutor(2))
-    cluster_service_pb2_grpc.add_ClusterServiceServicer_to_server(cluster, server)
-    port = server.add_insecure_port("127.0.0.1:0")
-    server.start()
+def muster(address: str) -> Muster:
+    """Runs the command against the double."""
 
     def run(*arguments: str) -> Result:
-        return CliRunner().invoke(app, ["--server", f"127.0.0.1:{port}", "doctor", *arguments])
+        return CliRunner().invoke(app, ["--server", address, "doctor", *arguments])
 
-    yield run
-    server.stop(None)
+    return run
 
 
-def test_a_healthy_installation_has_no_finding(cluster: ClusterDouble, muster: Muster) -> None:
-    cluster.results = [FINE]
+def test_a_healthy_installation_has_no_finding(gateway: GatewayDouble, muster: Muster) -> None:
+    gateway.results = [FINE]
     result = muster()
     assert result.exit_code == 0
     assert [line.split()[:2] for line in result.stdout.splitlines()[:-1]] == [
@@ -93,11 +53,11 @@ def test_a_healthy_installation_has_no_finding(cluster: ClusterDouble, muster: M
         ["ok", "broker"],
     ]
     assert result.stdout.splitlines()[-1] == "no faults found"
-    assert abs(cluster.client_times[0] - time.time()) < 10
+    assert abs(gateway.client_times[0] - time.time()) < 10
 
 
-def test_a_warning_is_shown_with_its_fix_and_is_no_failure(cluster: ClusterDouble, muster: Muster) -> None:
-    cluster.results = [FINE, WARNED]
+def test_a_warning_is_shown_with_its_fix_and_is_no_failure(gateway: GatewayDouble, muster: Muster) -> None:
+    gateway.results = [FINE, WARNED]
     result = muster("--quiet")
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
@@ -107,15 +67,15 @@ def test_a_warning_is_shown_with_its_fix_and_is_no_failure(cluster: ClusterDoubl
     ]
 
 
-def test_an_error_is_an_exit_code(cluster: ClusterDouble, muster: Muster) -> None:
-    cluster.results = [FINE, WARNED, FAULTY]
+def test_an_error_is_an_exit_code(gateway: GatewayDouble, muster: Muster) -> None:
+    gateway.results = [FINE, WARNED, FAULTY]
     result = muster()
     assert result.exit_code == 1
     assert result.stdout.splitlines()[-1] == "1 error, 1 warning"
 
 
-def test_for_programs(cluster: ClusterDouble, muster: Muster) -> None:
-    cluster.results = [FINE, FAULTY]
+def test_for_programs(gateway: GatewayDouble, muster: Muster) -> None:
+    gateway.results = [FINE, FAULTY]
     result = muster("-o", "json")
     assert result.exit_code == 1
     _, fine, faulty = json.loads(result.stdout)
@@ -139,8 +99,8 @@ def test_a_gateway_that_does_not_answer_is_an_error() -> None:
     assert "port-forward service/gateway" in result["fix"]
 
 
-def test_an_older_gateway_is_a_finding(cluster: ClusterDouble, muster: Muster) -> None:
-    cluster.is_old = True
+def test_an_older_gateway_is_a_finding(gateway: GatewayDouble, muster: Muster) -> None:
+    gateway.results = None
     result = muster()
     assert result.exit_code == 1
     assert "is older than this command" in result.stdout
