@@ -21,6 +21,7 @@ from typing import Self
 
 from muster_bus import Bus, BusUnavailable, find_server
 from muster_bus.inspection import describe_stream
+from muster_testing.cluster.run_tied import tied
 from muster_testing.conditions import answered
 
 CONFIG = Path(__file__).resolve().parents[3] / "deploy/kubernetes/components/nats-cluster/nats.conf"
@@ -60,7 +61,7 @@ class _Server:
         environment = {**os.environ, "SERVER_NAME": self.name, "STORE_BYTES": str(STORE_BYTES)}
         with self.log.open("ab") as log:
             self.process = subprocess.Popen(
-                [find_server(), "--config", self.config],
+                tied([str(find_server()), "--config", str(self.config)]),
                 env=environment,
                 stdin=subprocess.DEVNULL,
                 stdout=log,
